@@ -8,6 +8,7 @@ use amk::rows::{Outcome, SequenceId};
 use amk::session::Session;
 use amk_cuda::RowsVm;
 use amk_run::sampler::{Sampler, SamplerConfig};
+use half::bf16;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -171,6 +172,38 @@ fn a_row_whose_draw_is_not_decided_has_its_logits() {
         match session.outcomes(id).next().expect("a wanted row") {
             Outcome::Logits(logits) => assert_eq!(logits, zeros),
             Outcome::Token(token) => assert_eq!(Ok(token.0), expected),
+        }
+    }
+}
+
+/// In steps of one row and of two.
+#[test]
+fn a_row_without_finite_logits_has_them() {
+    let _alone = gpu::alone();
+    for weight in [bf16::NAN, bf16::INFINITY] {
+        let model = match smollm2::load_with_head(64, weight) {
+            Ok(model) => model,
+            Err(why) => return println!("skipped: {why}"),
+        };
+        let mut session = Session::new(smollm2::start_rows(&model, 8, 20).expect("the GPU has room"));
+        let drawn = SamplerConfig { temperature: 1.0, ..SamplerConfig::default() };
+        for config in [SamplerConfig::default(), drawn.clone(), SamplerConfig { top_k: 12, top_p: 0.9, ..drawn }] {
+            for rows in [1, 2] {
+                let ids = [session.add(), session.add()];
+                for &id in &ids[..rows] {
+                    let choices = Sampler::new(config.clone()).expect("a sampler").choices(&[504], &[]);
+                    session.push_choosing(id, &[Token(504)], &choices.expect("a choice")).expect("room");
+                }
+                session.step().expect("a step");
+                assert_eq!(session.vm().ran().program().rows.is_none(), rows == 1, "the program");
+                for id in &ids[..rows] {
+                    match session.outcomes(*id).next().expect("a wanted row") {
+                        Outcome::Logits(logits) => assert!(logits.iter().all(|logit| !logit.is_finite())),
+                        Outcome::Token(token) => panic!("{token:?} of {weight}, {config:?}, {rows} rows"),
+                    }
+                }
+                ids.into_iter().for_each(|id| session.drop(id).expect("it exists"));
+            }
         }
     }
 }

@@ -288,21 +288,23 @@ impl RowsVm {
             && let Some(options) = alone::launch_of(row)?
         {
             self.last.0 = Ran::Alone;
-            let chosen = &mut self.chosen;
-            chosen.as_mut_slice()?[0] = alone::PENDING;
-            let step = alone::params(row, words, chosen.as_ptr()? as u64);
+            let step = alone::params(row, words, self.chosen.as_ptr()? as u64);
+            self.chosen.as_mut_slice()?[0] = alone::PENDING;
             self.time = alone.step(&self.stream, self.target, step, &options, |_| Ok(()))?;
-            let word = &mut chosen.as_mut_slice()?[0];
+            let word = &mut self.chosen.as_mut_slice()?[0];
             *word = alone::token(*word).unwrap_or(LEFT);
             return Ok(());
         }
         let at = self.widths.iter().position(|width| width.fits(rows.len())).ok_or(CudaError::NoRows)?;
         self.last.0 = Ran::Width(at);
-        self.chosen.as_mut_slice()?[..rows.len()].fill(LEFT);
         let chosen = self.chosen.as_ptr()? as u64;
-        let &StepWords { rows: row_words, choices, page_tables, logits } = words;
-        let step = |own| VmParams { rows: row_words, page_tables, row_count: rows.len() as u32, logits, ..own };
-        let bind = |params: &mut Params| Ok(chooser()?.bind_rows(choices, chosen, params));
+        self.chosen.as_mut_slice()?[..rows.len()].fill(LEFT);
+        let (row_count, &StepWords { rows, choices, page_tables, logits }) = (rows.len() as u32, words);
+        let step = |own| VmParams { rows, page_tables, row_count, logits, ..own };
+        let bind = |params: &mut Params| {
+            chooser()?.bind_rows(choices, chosen, params);
+            Ok(())
+        };
         self.time = self.widths[at].step(&self.stream, self.target, step, &RunOptions::default(), bind)?;
         Ok(())
     }

@@ -25,7 +25,7 @@ pub(super) fn options(options: &VmOptions, fields: &PartialSchedule) -> Option<V
         return None;
     }
     let of_one = fields.rows.is_some_and(|rows| rows.most == 1);
-    let ring = if of_one { fields.ring.clone() } else { PartialRing::default() };
+    let ring = if of_one { fields.ring } else { PartialRing::default() };
     let fields = PartialSchedule { rows: None, steps: None, exchange: None, ring, ..fields.clone() };
     Some(VmOptions { schedule: Some(fields), ..options.clone() })
 }
@@ -69,13 +69,13 @@ mod tests {
             steps: Some(Steps::Barrier),
             exchange: Some(ExchangeBy::Counters),
             workers: Some(100),
-            ring: ring.clone(),
+            ring,
             ..PartialSchedule::default()
         };
         let found = |most| options(&VmOptions::default(), &of(most)).and_then(|options| options.schedule);
         let kept = PartialSchedule { workers: Some(100), ..PartialSchedule::default() };
         assert_eq!(found(8), Some(kept.clone()));
-        assert_eq!(found(1), Some(PartialSchedule { ring: ring.clone(), ..kept }));
+        assert_eq!(found(1), Some(PartialSchedule { ring, ..kept }));
         let f32 = VmOptions { precision: Precision::F32, ..VmOptions::default() };
         assert!(options(&f32, &of(8)).is_none());
     }
