@@ -124,7 +124,7 @@ impl RowsVm {
         let prepare_alone = || {
             let options = alone::options(options, fields)?;
             let ready = Ready::with_pages(kernel, instance, target, &options, &forms, None, pages).ok()?;
-            let code = ready.code(target, cache, &options).ok()?;
+            let code = alone::has_pages(&ready).then(|| ready.code(target, cache, &options))?.ok()?;
             Some((ready, code))
         };
         let (ready, alone) = thread::scope(|scope| {
@@ -157,7 +157,7 @@ impl RowsVm {
             };
             widths.push(Width::new(&stream, function, ready, resident, options.trace)?);
         }
-        // Steps of one row have the program of several, whatever this one lacks.
+        // Where anything of it is missing, steps of one row run the program of several.
         let alone = alone.zip(widths.first()).and_then(|((ready, code), narrow)| {
             let shared = ready.image.places_as(&narrow.image).then(|| narrow.memory.resident.clone())?;
             let function = load(&context, &ready.plan, code).ok()?;

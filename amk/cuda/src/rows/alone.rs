@@ -8,12 +8,13 @@ use super::StepWords;
 use super::wanted::chooser;
 use crate::error::CudaError;
 use crate::image::abi::VmParams;
-use crate::launch::UNDECIDED;
+use crate::launch::{Ready, UNDECIDED};
 use crate::options::VmOptions;
 use crate::plan::Precision;
 use crate::run::RunOptions;
 use amk::rows::PlacedRow;
 use amk_ir::schedule::{PartialRing, PartialSchedule};
+use amk_ir::{BufferId, BufferKind};
 
 /// The word of a token that is not chosen yet.
 pub(super) const PENDING: u32 = 0;
@@ -28,6 +29,13 @@ pub(super) fn options(options: &VmOptions, fields: &PartialSchedule) -> Option<V
     let ring = if of_one { fields.ring } else { PartialRing::default() };
     let fields = PartialSchedule { rows: None, steps: None, exchange: None, ring, ..fields.clone() };
     Some(VmOptions { schedule: Some(fields), ..options.clone() })
+}
+
+/// Whether all states lie in fused caches: those of generic tasks have no pages without rows.
+pub(super) fn has_pages(Ready { plan, image, .. }: &Ready) -> bool {
+    let buffer = |id: BufferId| plan.program.buffers.get(id.index());
+    let is_state = |&(id, _): &(BufferId, u64)| buffer(id).is_some_and(|buffer| buffer.kind == BufferKind::State);
+    !image.plain.buffers.iter().any(is_state)
 }
 
 /// The options of a row's launch; `None` where its token takes the program of several rows.
