@@ -34,8 +34,9 @@ fn run(name: &str, files: &[&str], defines: &[(&str, &str)]) -> Option<()> {
     Some(())
 }
 
-/// Heads of so many elements, of a group of so many queries, and a bound of the scores.
-fn attention(rows: &str, head_dim: u32, group: u32, cap: f32) -> Option<()> {
+/// Heads of so many elements, of a group of so many queries, and a bound of the scores. A step of
+/// one row is `paged` or has its own caches.
+fn attention(rows: &str, paged: &str, (head_dim, group, cap): (u32, u32, f32)) -> Option<()> {
     let turns = head_dim.to_string();
     let own = u32::from(rows != "0").to_string();
     let (head, group, bits) = (head_dim.to_string(), group.to_string(), format!("{:#x}u", cap.to_bits()));
@@ -44,6 +45,7 @@ fn attention(rows: &str, head_dim: u32, group: u32, cap: f32) -> Option<()> {
     let scale = format!("((at)<{}?0.75f:1.25f)", head_dim / 2);
     let defines = [
         ("AMK_ROWS", rows),
+        ("AMK_PAGED", paged),
         ("AMK_ROW_BLOCK", "8"),
         ("AMK_HEAD_DIM", &head),
         ("AMK_KINDS", "2"),
@@ -61,12 +63,15 @@ fn attention(rows: &str, head_dim: u32, group: u32, cap: f32) -> Option<()> {
 
 #[test]
 fn attention_of_two_kinds_is_the_sum_over_the_positions() {
-    for rows in ["0", "8", "24"] {
-        for (head_dim, group, cap) in [(256, 2, 0.0), (256, 4, 2.0), (128, 4, 0.0)] {
-            if attention(rows, head_dim, group, cap).is_none() {
+    for (rows, paged) in [("0", "0"), ("0", "1"), ("8", "0"), ("24", "0")] {
+        for heads in [(256, 2, 0.0), (256, 4, 2.0), (128, 4, 0.0)] {
+            if attention(rows, paged, heads).is_none() {
                 return;
             }
         }
+    }
+    for paged in ["0", "1"] {
+        let _ = attention("0", paged, (64, 3, 0.0));
     }
 }
 

@@ -110,7 +110,7 @@ fn faults_compile_into_the_device_code() {
 /// Instructions of the kernel that let diverged lanes proceed. Where there is one, the compiler
 /// does not know that the lanes of a warp stay together, and the whole kernel is slower by a tenth
 /// (see `any` in `amk/cuda/device/ptx.cuh`).
-fn yields(cubin: &[u8]) -> usize {
+pub(crate) fn yields(cubin: &[u8]) -> usize {
     const YIELD: u64 = 0x946; // the low 12 bits, from Volta on
     let file = object::File::parse(cubin).expect("a cubin is an ELF file");
     let kernel = file.section_by_name(".text.amk_vm").expect("the kernel");

@@ -8,6 +8,7 @@ use crate::image::in_blocks;
 use amk::ir::schedule::Schedule;
 use amk::ir::verify::verify;
 use amk::ir::{Call, Interval, Program, Task};
+use amk::rows::RowVm as _;
 use amk::session::Session;
 use amk::vm::cpu::Mode;
 use amk::{Tensor, Token};
@@ -280,7 +281,8 @@ fn a_gpus_rows_compute_the_function_whatever_the_company() {
     for (of, rows) in on_gpu().zip([8, 4, 6].into_iter().cycle()).chain(others.map(|of| (of, 8))) {
         let decoder = decoder(of, rows, 40, 270);
         let run = |chunk, company| {
-            let vm = decoder.rows_on_cuda(&cache, 60).expect("a VM");
+            let mut vm = decoder.rows_on_cuda(&cache, 60).expect("a VM");
+            vm.keep_alike(true);
             decoder.on_rows(vm, chunk, company).expect("logits")
         };
         let expected = run(1, 0);

@@ -27,6 +27,7 @@ mod mutations;
 mod names;
 mod native;
 mod oracle;
+mod paged;
 mod pointwise;
 mod published;
 mod quantized;

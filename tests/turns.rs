@@ -6,14 +6,15 @@ use std::process::Command;
 
 #[test]
 fn every_position_is_attended_to_once_where_the_loader_puts_it_with_any_ring() {
-    for slots in [2, 3, 6] {
-        let defines = [&*format!("AMK_SLOTS={slots}")];
+    for (slots, paged) in [(2, 0), (3, 0), (6, 0), (2, 1), (6, 1)] {
+        let defines = [format!("AMK_SLOTS={slots}"), format!("AMK_PAGED={paged}")];
+        let defines = defines.each_ref().map(String::as_str);
         let Some((_folder, program)) = native::build(&native::text("attention/turns.cuh"), "turns", &defines) else {
             return println!("skipped: no C++ compiler");
         };
         let output = Command::new(program).output().expect("it should start");
         let stdout = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{slots} slots: {stdout}");
-        println!("{slots} slots: {stdout}");
+        assert!(output.status.success(), "{defines:?}: {stdout}");
+        println!("{defines:?}: {stdout}");
     }
 }

@@ -106,9 +106,17 @@ impl<V: RowVm> Session<V> {
         self.vm.device_time()
     }
 
-    /// The rows of a step up to which a row's logits have the same bits, whatever the number.
+    /// The rows of a step up to which a row's logits have the same bits, whatever the number. A
+    /// row that has a step to itself may have others, unless [`Self::keep_alike`] forbids it.
     pub fn alike_rows(&self) -> usize {
         self.vm.alike_rows()
+    }
+
+    /// Whether from now on a row that has a step to itself has the bits that it has in steps of
+    /// [`Self::alike_rows`], also where other bits would take less time: for texts whose tokens
+    /// must not depend on guesses and on texts beside them. At first it need not.
+    pub fn keep_alike(&mut self, keep: bool) {
+        self.vm.keep_alike(keep);
     }
 
     /// Whether the VM chooses the tokens that [`Self::push_choosing`] asks for.

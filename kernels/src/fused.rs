@@ -168,6 +168,8 @@ pub struct Shared {
     pub tokens: u32,
     /// Blocks per kv head and layer of the cache.
     pub kv_blocks: u32,
+    /// Whether these are pages of sequences.
+    pub paged: bool,
     /// Epsilon of every RMSNorm of a fused task.
     pub eps: f32,
     /// Scale of attention scores.
@@ -214,7 +216,7 @@ impl SharedState for DecoderState {
             SharedMemory {
                 bytes: shared.kv_bytes(),
                 content: Vec::new(),
-                page: if image.row_words > 0 { shared.page_bytes() } else { 0 },
+                page: if shared.paged { shared.page_bytes() } else { 0 },
             },
             SharedMemory { bytes: u64::from(shared.rotary()) * 4, content: freqs, page: 0 },
         ]
@@ -254,6 +256,7 @@ impl Shared {
             hidden: decoder.hidden,
             tokens: decoder.embedding.map_or(0, |table| plan.extent(table)),
             kv_blocks: kv_blocks(plan),
+            paged: plan.has_pages(),
             eps: decoder.eps,
             score_scale: decoder.score_scale,
         }
@@ -291,6 +294,7 @@ impl Shared {
             ("hidden", self.hidden, hidden),
             ("tokens", self.tokens, self.embedding.map_or(0, |table| shape(table).first().copied().unwrap_or(0))),
             ("kv_blocks", self.kv_blocks, kv_blocks(plan)),
+            ("paged", u32::from(self.paged), u32::from(plan.has_pages())),
         ];
         for (field, value, expected) in numbers {
             if value != expected {
@@ -371,11 +375,8 @@ impl Shared {
     }
 }
 
-/// Returns the blocks of 64 positions of each kv head's cache: those of one sequence, or with rows
-/// the pages of all.
+/// Returns the blocks of 64 positions of each kv head's cache: those of one sequence, or the pages
+/// of all.
 fn kv_blocks(plan: &Plan) -> u32 {
-    match plan.rows() {
-        None => plan.sizes.context.div_ceil(BLOCK) + 1,
-        Some(_) => plan.pages,
-    }
+    if plan.has_pages() { plan.pages } else { plan.sizes.context.div_ceil(BLOCK) + 1 }
 }

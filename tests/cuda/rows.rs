@@ -8,6 +8,7 @@ use amk::rows::{Outcome, SequenceId};
 use amk::session::Session;
 use amk_cuda::RowsVm;
 use amk_run::sampler::{Sampler, SamplerConfig};
+use half::bf16;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -111,7 +112,20 @@ fn tokens_after_rows_are_those_of_the_hosts_sampler_in_any_company() {
             micros(device_time)
         );
     }
-    // A step of up to 8 rows has one program, so a text is the one that it is alone.
+    // A row to itself has a program of its own, where no logit is changed.
+    for config in (0..8).filter(|n| n % 3 != 1).map(|n| config(n, 0)) {
+        let of_one = [config];
+        let [device, host] = [true, false].map(|on_device| texts(&mut session, &of_one, on_device));
+        assert!(session.vm().ran().program().rows.is_none(), "the program of one row");
+        assert_eq!(device.0, host.0, "{of_one:?} alone");
+        println!(
+            "a row: {:.1} us a step on the device with logits, {:.1} with tokens",
+            micros(host.1),
+            micros(device.1)
+        );
+    }
+    // Kept alike, steps of up to 8 rows have one program, so a text is the one that it is alone.
+    session.keep_alike(true);
     for n in 0..8 {
         let (alone, _) = texts(&mut session, &[config(n, 0)], true);
         let company: Vec<SamplerConfig> = (0..8).map(|m| config(if m == 0 { n } else { m + 8 }, 0)).collect();
@@ -147,4 +161,49 @@ fn a_row_whose_draw_is_not_decided_has_its_logits() {
         Outcome::Token(token) => assert_eq!(Ok(token.0), expected(1)),
     }
     assert!(matches!(outcomes[2], Outcome::Token(token) if Ok(token.0) == expected(2)), "{:?}", outcomes[2]);
+    // The same in a step of its own.
+    for (config, id) in configs.iter().zip(ids) {
+        let sampler = Sampler::new(config.clone()).expect("a sampler");
+        session.rollback(id, 0).expect("it exists");
+        session.push_choosing(id, &[Token(504)], &sampler.choices(&[504], &[]).expect("a choice")).expect("room");
+        session.step().expect("a step");
+        assert!(session.vm().ran().program().rows.is_none(), "the program of one row");
+        let expected = Sampler::new(config.clone()).expect("a sampler").sample(&zeros, &[504]);
+        match session.outcomes(id).next().expect("a wanted row") {
+            Outcome::Logits(logits) => assert_eq!(logits, zeros),
+            Outcome::Token(token) => assert_eq!(Ok(token.0), expected),
+        }
+    }
+}
+
+/// In steps of one row and of two.
+#[test]
+fn a_row_without_finite_logits_has_them() {
+    let _alone = gpu::alone();
+    for weight in [bf16::NAN, bf16::INFINITY] {
+        let model = match smollm2::load_with_head(64, weight) {
+            Ok(model) => model,
+            Err(why) => return println!("skipped: {why}"),
+        };
+        let mut session = Session::new(smollm2::start_rows(&model, 8, 20).expect("the GPU has room"));
+        let drawn = SamplerConfig { temperature: 1.0, ..SamplerConfig::default() };
+        for config in [SamplerConfig::default(), drawn.clone(), SamplerConfig { top_k: 12, top_p: 0.9, ..drawn }] {
+            for rows in [1, 2] {
+                let ids = [session.add(), session.add()];
+                for &id in &ids[..rows] {
+                    let choices = Sampler::new(config.clone()).expect("a sampler").choices(&[504], &[]);
+                    session.push_choosing(id, &[Token(504)], &choices.expect("a choice")).expect("room");
+                }
+                session.step().expect("a step");
+                assert_eq!(session.vm().ran().program().rows.is_none(), rows == 1, "the program");
+                for id in &ids[..rows] {
+                    match session.outcomes(*id).next().expect("a wanted row") {
+                        Outcome::Logits(logits) => assert!(logits.iter().all(|logit| !logit.is_finite())),
+                        Outcome::Token(token) => panic!("{token:?} of {weight}, {config:?}, {rows} rows"),
+                    }
+                }
+                ids.into_iter().for_each(|id| session.drop(id).expect("it exists"));
+            }
+        }
+    }
 }

@@ -8,6 +8,7 @@ use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use amk_models::chain::Chain;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Model, WeightFormat};
+use half::bf16;
 
 /// The model's text and weights in bf16, with a cache of `context` positions, where there is a GPU.
 /// `AMK_SMOLLM2` names another file than the cache's.
@@ -26,10 +27,15 @@ pub(crate) fn load(context: usize) -> Result<(Checkpoint, Model), String> {
 
 /// The same with zeros for the head's weights: all logits are equal.
 pub(crate) fn load_flat(context: usize) -> Result<Model, String> {
+    load_with_head(context, bf16::ZERO)
+}
+
+/// The same with one number for all weights of the head.
+pub(crate) fn load_with_head(context: usize, weight: bf16) -> Result<Model, String> {
     let (_, mut model) = load(context)?;
     let head = model.bindings.weights()["w.ends.lm_head"].clone();
-    let zeros = Weight::bf16(head.shape(), vec![Default::default(); head.len()]).expect("a weight");
-    model.bindings = std::mem::take(&mut model.bindings).weight("w.ends.lm_head", zeros);
+    let flat = Weight::bf16(head.shape(), vec![weight; head.len()]).expect("a weight");
+    model.bindings = std::mem::take(&mut model.bindings).weight("w.ends.lm_head", flat);
     Ok(model)
 }
 

@@ -1,5 +1,5 @@
-// Runs fused attention without a GPU: every split of the cache and their join in a step of one row, or with AMK_ROWS of several rows
-// over pages, against the sums in double precision. Layers are of two kinds. Appended keys and values are compared as well.
+// Runs fused attention without a GPU: every split of the cache and their join in a step of one row, with AMK_PAGED over pages, or with
+// AMK_ROWS of several rows over pages, against the sums in double precision. Layers are of two kinds. Appended keys and values are compared as well.
 #define AMK_WARPS 16
 #include "worker.h"
 #include "attention.inc"
@@ -105,6 +105,14 @@ template <class A> static void load(const Record& r) {
 }
 static void rotate(Worker& w, const Record&) { begin_rotation(w); }
 
+// Two sequences take turns. They share no page.
+constexpr u32 BLOCKS = CONTEXT / 64, PAGES = 3 * BLOCKS + 1;
+static u32 tables[2][BLOCKS];
+template <class A> static u8* block_of(u32 layer, u32 head, u32 t) {
+    const u64 caches = AMK_LAYERS * KV_HEADS, cache = layer * KV_HEADS + head;
+    return params.kv + (AMK_PAGED ? params.page_tables[t / 64] * caches + cache : cache * BLOCKS + t / 64) * A::BLOCK_BYTES;
+}
+
 // A step at `pos` of a layer, whose kind is its number.
 template <u32 LAYER> static void step(u32 pos) {
     using A = Kind<LAYER>;
@@ -113,7 +121,7 @@ template <u32 LAYER> static void step(u32 pos) {
     for (u32 head = 0; head < KV_HEADS; head++) {
         cache.keys[head] = drawn_vector((pos + 1) * HEAD), cache.values[head] = drawn_vector((pos + 1) * HEAD);
         for (u32 t = 0; t < pos; t++)
-            put<A>(caches.data() + A::block(params, LAYER, head, t / 64), t % 64, &cache.keys[head][t * HEAD], &cache.values[head][t * HEAD]);
+            put<A>(block_of<A>(LAYER, head, t), t % 64, &cache.keys[head][t * HEAD], &cache.values[head][t * HEAD]);
     }
     const Vector qkv = drawn_vector(ALL * HEAD);
     constexpr u32 INPUT = 0, PARTIAL = 1 << 16, OUTPUT = 1 << 19;
@@ -128,7 +136,7 @@ template <u32 LAYER> static void step(u32 pos) {
             load<A>(r);
             by_all<attention<A>>(r);
         }
-        check_appended<A>(caches.data() + A::block(params, LAYER, head, pos / 64), pos % 64, &key[0], &qkv[(HEADS + KV_HEADS + head) * HEAD]);
+        check_appended<A>(block_of<A>(LAYER, head, pos), pos % 64, &key[0], &qkv[(HEADS + KV_HEADS + head) * HEAD]);
     }
     by_all<combine<A>>({HEADS * HEAD / 32, 0, OUTPUT, 0, 0, 0, 0, LAYER, 0, PARTIAL});
     for (u32 h = 0; h < HEADS; h++) {
@@ -145,9 +153,14 @@ template <u32 LAYER> static void step(u32 pos) {
 int main() {
     begin();
     gridDim.x = 132;
-    caches.resize(2 * KV_HEADS * (CONTEXT / 64) * Kind<0>::BLOCK_BYTES);
+    caches.resize(AMK_LAYERS * KV_HEADS * (AMK_PAGED ? PAGES : BLOCKS) * Kind<0>::BLOCK_BYTES);
     params.kv = caches.data();
-    for (u32 pos : {0u, 1u, 17u, 63u, 64u, 127u, 128u, 300u, 700u}) step<0>(pos), step<1>(pos);
+    for (u32 i = 0; i < 2 * BLOCKS; i++) tables[i % 2][i / 2] = (i * 37 + 5) % PAGES;
+    for (u32 pos : {0u, 1u, 17u, 63u, 64u, 127u, 128u, 300u, 700u})
+        for (u32 layer = 0; layer < 2; layer++) {
+            params.page_tables = tables[(pos + layer) % 2];
+            layer ? step<1>(pos) : step<0>(pos);
+        }
     printf("ok\n");
 }
 #endif

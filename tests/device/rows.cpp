@@ -7,6 +7,7 @@
 #define AMK_UNIT 8
 #define AMK_GROUP_UNITS 16
 #define AMK_WIDE 0
+#define AMK_PAGED 0
 #define static_assert(...) extern int unused // sizes of a whole worker
 constexpr int SCRATCH_FLOATS = 4352;
 enum { TRACE_INPUTS };

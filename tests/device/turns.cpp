@@ -1,6 +1,6 @@
 // Deals out the positions of attention (turns.cuh) without a GPU: at every position each one of the cache, and the step's own, is some
 // warp's once (those before a window at most once), where the loader puts it; all warps hold and give back the same slots of the ring, of which there are AMK_SLOTS; and the
-// loader asks for the same chunks.
+// loader asks for the same chunks. With AMK_PAGED the blocks of the cache are where a page table says.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -14,11 +14,13 @@ using std::min;
 #define AMK_CHUNK 32768
 #define AMK_WARPS 16
 #define AMK_HEAD_DIM 256
+#define AMK_LAYERS 2
 constexpr int SCRATCH_FLOATS = 4352; // as vm/worker.cuh has it
 constexpr u32 FRESH = ~0u;
 struct Params {
     u8* kv;
     u32 kv_blocks, pos;
+    const u32* page_tables;
 };
 struct Record { // what the loader reads of it
     u32 row, layer, aux;
@@ -57,6 +59,36 @@ struct Loading {
     void await_appended() { awaited++; }
 };
 
+// The page table of a sequence: other pages than its neighbours', in no order.
+constexpr u32 BLOCKS = 33000 / 64 + 1, PAGES = 2 * BLOCKS + 1;
+static std::vector<u32> table() {
+    std::vector<u32> pages;
+    for (u32 b = 0; b < BLOCKS; b++) pages.push_back((b * 37 + 5) % PAGES);
+    return pages;
+}
+static const std::vector<u32> TABLE = table();
+
+// The first byte of the group of a position in the cache of a layer and a head.
+template <class A> u64 place(u32 layer, u32 head, u32 at) {
+    const u64 caches = AMK_LAYERS * A::KV_HEADS, cache = layer * A::KV_HEADS + head;
+    const u64 block = AMK_PAGED ? TABLE[at / 64] * caches + cache : cache * BLOCKS + at / 64;
+    return block * A::BLOCK_BYTES + at % 64 / 16 * A::GROUP_BYTES;
+}
+
+// Each block of each layer and head has a place of its own, all are within the pages.
+template <class A> void places() {
+    const Params p = {CACHE, BLOCKS, 0, TABLE.data()};
+    const u32 caches = AMK_LAYERS * A::KV_HEADS;
+    std::vector<bool> taken(caches * (AMK_PAGED ? PAGES : BLOCKS));
+    for (u32 cache = 0; cache < caches; cache++)
+        for (u32 b = 0; b < BLOCKS; b++) {
+            const u64 at = A::block(p, cache / A::KV_HEADS, cache % A::KV_HEADS, b), number = at / A::BLOCK_BYTES;
+            if (at != place<A>(cache / A::KV_HEADS, cache % A::KV_HEADS, 64 * b)) exit(printf("block %u of cache %u is at %llu\n", b, cache, at));
+            if (number >= taken.size() || taken[number]) exit(printf("block %u of cache %u is at %llu, where another is\n", b, cache, at));
+            taken[number] = true;
+        }
+}
+
 template <class A> struct Check {
     u32 pos;
     std::vector<u32> seen;
@@ -84,8 +116,7 @@ template <class A> struct Check {
     u32 held(u32 at) const { return min((pos - at + 15) / 16, (u32)A::CHUNK_GROUPS); }
     // The pieces that the loader asks for, of the last head of the second layer.
     void fed(u32 split, const std::vector<u32>& chunks) {
-        const u32 blocks = 33000 / 64 + 1, cache = A::KV_HEADS * 2 - 1;
-        Loading l = {{CACHE, blocks, 0}, pos, 0, {0}};
+        Loading l = {{CACHE, BLOCKS, 0, TABLE.data()}, pos, 0, {0}};
         const Record r = {A::KV_HEADS - 1, 1, split};
         Feed feed = {};
         u32 piece = 0;
@@ -95,7 +126,7 @@ template <class A> struct Check {
             const u32 bytes = min(feed.left, feed.slot);
             if (piece == chunks.size()) wrong("the loader asks for a chunk too many", split, 0, feed.at);
             const u32 at = chunks[piece++], groups = held(at);
-            if (u64(feed.from - CACHE) != (u64)cache * blocks * A::BLOCK_BYTES + (u64)at / 16 * A::GROUP_BYTES) wrong("the loader asks for another place", split, 0, at);
+            if (u64(feed.from - CACHE) != place<A>(r.layer, r.row, at)) wrong("the loader asks for another place", split, 0, at);
             if (bytes != groups * A::GROUP_BYTES || bytes > AMK_CHUNK) wrong("the loader asks for other bytes", split, 0, at);
             feed.from += bytes, feed.left -= bytes;
         }
@@ -134,6 +165,7 @@ template <class A> struct Check {
 
 template <class A> u32 check() {
     u32 steps = 0;
+    places<A>();
     for (u32 pos = 0; pos < 33000; pos += pos < 1100 ? 1 : 211, steps++) Check<A>{pos, {}}.run();
     return steps;
 }

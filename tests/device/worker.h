@@ -12,6 +12,9 @@
 #define AMK_ROW_WORDS 16384
 #define AMK_ROW_SCRATCH ((AMK_ROWS + 3) / 4 * 4 * 8192)
 #define AMK_LAYERS 2
+#ifndef AMK_PAGED
+#define AMK_PAGED 0
+#endif
 constexpr int SCRATCH_FLOATS = 4352;
 constexpr u32 BF16_ONES = 0x3f803f80;
 constexpr float LOG2_E = 1.44269504f;

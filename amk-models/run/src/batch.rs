@@ -1,8 +1,9 @@
 //! Several texts at once: each goes on at its own pace, in the steps of one VM.
 //!
-//! A text has the same tokens as alone: a row's logits do not depend on the rows beside it, and
-//! each text draws with a seed of its own. Guessed tokens ([`Speculate`]) change nothing either:
-//! the sampler chooses every token from its logits, and a guess is kept where it is that choice.
+//! A text has the same tokens as alone: a row's logits do not depend on the rows beside it, beyond
+//! how a VM rounds in steps of more rows or of one, and each text draws with a seed of its own.
+//! Guessed tokens ([`Speculate`]) change nothing either: the sampler chooses every token from its
+//! logits, and a guess is kept where it is that choice.
 //! Nor do shared beginnings ([`Batch::keeping`]): the keys and values that are there are those that
 //! the prompt's own rows would write.
 
@@ -221,6 +222,8 @@ impl<'t, V: RowVm> Batch<'t, V> {
     /// A failing VM; logits that are not numbers; what `watch` gives.
     pub fn step(&mut self, watch: &mut Watch<'_>) -> Result<bool, GenerateError> {
         self.admit()?;
+        let guesses = self.live.values().any(|(_, writing)| writing.speculate != Speculate::Never);
+        self.session.keep_alike(guesses);
         let done = self.session.step().map_err(|error| match error {
             SessionError::Rows(error) => GenerateError::Rows(error),
             SessionError::Vm(error) => GenerateError::Step(Box::new(error)),

@@ -291,3 +291,52 @@ fn texts_are_the_same_whether_the_vm_chooses_or_the_sampler() {
     assert_eq!(tokens(&guessed), tokens(&expected));
     assert!(guessed.values().any(|(_, accepted)| *accepted > 0), "some guesses are right");
 }
+
+/// A VM that notes of each step whether rows are kept alike.
+#[derive(Default)]
+struct Noting {
+    count: Count,
+    alike: bool,
+    steps: Vec<bool>,
+}
+
+impl RowVm for Noting {
+    type Error = core::convert::Infallible;
+
+    fn limits(&self) -> RowLimits {
+        self.count.limits()
+    }
+
+    fn keep_alike(&mut self, keep: bool) {
+        self.alike = keep;
+    }
+
+    fn edit_page(&mut self, edit: PageEdit) -> Result<(), Self::Error> {
+        self.count.edit_page(edit)
+    }
+
+    fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error> {
+        self.steps.push(self.alike);
+        self.count.step_rows(rows)
+    }
+
+    fn logits(&self, row: usize) -> &[f32] {
+        self.count.logits(row)
+    }
+}
+
+#[test]
+fn rows_are_kept_alike_while_a_text_has_guesses() {
+    let tokenizer = tokenizer();
+    let mut batch = Batch::new(Noting::default(), &tokenizer);
+    let mut steps_of = |requests: &[(Speculate, usize)]| {
+        for &(speculate, tokens) in requests {
+            batch.add(&[1], &Request { speculate, max_tokens: Some(tokens), ..Request::default() }).unwrap();
+        }
+        let before = batch.session().vm().steps.len();
+        while batch.step(&mut |_, _| Ok(())).unwrap() {}
+        batch.session().vm().steps[before..].to_vec()
+    };
+    assert_eq!(steps_of(&[(Speculate::Never, 3)]), [false; 3]);
+    assert_eq!(steps_of(&[(Speculate::Never, 5), (Speculate::Lookup, 3)]), [true, true, true, false, false]);
+}

@@ -207,7 +207,7 @@ struct VmParams {
     float* scratch;
     // With rows, those of the step `[row_count]`.
     const RowWords* rows;
-    // The page tables of the rows.
+    // The page tables of the rows; without rows that of the sequence, if it has one.
     const u32* page_tables;
     // Nanoseconds until the watchdogs abandon the launch.
     u64 budget_ns;

@@ -17,7 +17,7 @@ use super::error::CudaError;
 use super::plan::Plan;
 use super::tape::Piece;
 use crate::extensions::Extensions;
-use crate::set::body_sets;
+use crate::set::{SharedMemory, body_sets};
 use amk_ir::verify::Verified;
 use amk_ir::{Buffer, BufferId, BufferKind, DType, Exchange};
 use std::collections::HashMap;
@@ -135,10 +135,16 @@ impl Image {
         Plain::place(plan, &place_packets(plan).0).page
     }
 
-    /// Whether weights, states and caches are placed as in another image of the same phases.
-    pub(super) fn places_as(&self, other: &Self) -> bool {
+    /// Whether weights, states and caches lie where those of another image of the function do.
+    pub fn places_as(&self, other: &Self) -> bool {
         (&self.tape_at, &self.pieces, &self.constants) == (&other.tape_at, &other.pieces, &other.constants)
             && self.plain.places_as(&other.plain)
+            && self.memories() == other.memories()
+    }
+
+    /// The memories that the registered bodies share.
+    pub(super) fn memories(&self) -> Vec<SharedMemory> {
+        body_sets().into_iter().flat_map(|set| set.shared.memories(self)).collect()
     }
 }
 

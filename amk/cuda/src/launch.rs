@@ -55,7 +55,7 @@ fn unpadded(rows: &[f32], stride: usize, len: usize) -> Vec<f32> {
 }
 
 /// The token reported for a step whose draw the probes left undecided.
-const UNDECIDED: u32 = u32::MAX;
+pub(super) const UNDECIDED: u32 = u32::MAX;
 
 impl Vm {
     /// Loads a decoder onto the first GPU. `cache` keeps compiled device code; `progress` is called

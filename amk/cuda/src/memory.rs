@@ -63,7 +63,7 @@ impl Resident {
         bindings: &Bindings,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Self, CudaError> {
-        let memories: Vec<SharedMemory> = body_sets().iter().flat_map(|set| set.shared.memories(image)).collect();
+        let memories = image.memories();
         let shared_bytes: u64 = memories.iter().map(|memory| memory.bytes).sum();
         let tape_bytes = image.tape_at.last().copied().unwrap_or(0);
         let plain_bytes = image.plain.bytes_with(plan.pages);

@@ -1,29 +1,28 @@
 //! The VM of programs with rows: a launch a step.
 
+mod alone;
 mod wanted;
+mod width;
 
 use super::device::open;
 use super::error::CudaError;
-use super::fault;
 use super::image::Image;
-use super::image::abi::{CHUNK, NARROW_ROWS, RowWords, VmParams};
+use super::image::abi::{NARROW_ROWS, RowWords, VmParams};
 use super::launch::{Ready, load};
-use super::memory::{self, Memory, Resident, address};
+use super::memory::{self, Resident, address};
 use super::options::VmOptions;
+use super::params::Params;
 use super::plan::{Plan, Unsupported, WeightForms};
 use super::run::RunOptions;
-use super::schedule::row_scratch;
 use super::target::GpuTarget;
-use super::trace::{self, Trace};
+use super::trace::Trace;
 use amk::rows::{PageEdit, PlacedRow, RowLimits, RowVm, contract};
 use amk::vm::Bindings;
 use amk::{Megakernel, Token};
 use amk_ir::graph::Instance;
 use amk_ir::schedule::{PartialRing, PartialSchedule, RowSchedule};
 use amk_ir::verify::Verified;
-use cudarc::driver::{
-    CudaContext, CudaFunction, CudaSlice, CudaStream, LaunchConfig, PinnedHostSlice, PushKernelArg, sys,
-};
+use cudarc::driver::{CudaContext, CudaSlice, CudaStream, PinnedHostSlice, sys};
 use std::collections::HashMap;
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -31,18 +30,25 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 use wanted::{LEFT, Wanted, choices, chooser};
+use width::Width;
 
 /// A decoder on a GPU whose steps have rows. Make a [`amk::session::Session`] of it.
 ///
 /// Steps of up to [`NARROW_ROWS`], 16, 32 or 64 rows and wider ones are different programs over the
 /// same weights, caches and pages; within one of them the bits of a row's logits do not depend on
-/// the other rows.
+/// the other rows. A row that has a step to itself runs the program of [`super::Vm`] over pages,
+/// which takes less time, where there is one: not for changes of logits, nor where rows are kept
+/// alike ([`RowVm::keep_alike`]).
 pub struct RowsVm {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
     target: &'static GpuTarget,
     /// In the order of their rows.
     widths: Vec<Width>,
+    /// The program for steps of exactly one row, where there is one.
+    alone: Option<Width>,
+    /// Whether such steps run that of several rows all the same.
+    keeps_alike: bool,
     logits: CudaSlice<f32>,
     /// The logits of the wanted rows of the last step, where they were asked for.
     host_logits: PinnedHostSlice<f32>,
@@ -52,27 +58,26 @@ pub struct RowsVm {
     words: CudaSlice<u32>,
     /// The wanted rows of the last step.
     wanted: Wanted,
-    /// What the last step ran: an index into `widths`, and the position of its first row.
-    last: (usize, u32),
+    /// What the last step ran, and the position of its first row.
+    last: (Ran, u32),
     time: Duration,
 }
 
-/// Where the words of a step are on the device.
+/// The program of a step.
+#[derive(Clone, Copy)]
+enum Ran {
+    /// That of one row.
+    Alone,
+    /// An index into `widths`.
+    Width(usize),
+}
+
+/// Where the words of a step are on the device, and its logits.
 struct StepWords {
     rows: u64,
     choices: u64,
     page_tables: u64,
-}
-
-/// The program for steps of up to some number of rows.
-struct Width {
-    function: CudaFunction,
-    plan: Plan,
-    verified: Verified,
-    image: Image,
-    memory: Memory,
-    trace: Option<CudaSlice<u64>>,
-    params: VmParams,
+    logits: u64,
 }
 
 /// The most rows of the steps before the widest ones. With fewer rows, tasks of attention have
@@ -81,9 +86,6 @@ const NARROWER: [u32; 4] = [NARROW_ROWS, 16, 32, 64];
 
 /// Words of a row.
 const ROW_WORDS: usize = size_of::<RowWords>() / 4;
-
-/// Timeout of a step.
-const DEADLINE: Duration = Duration::from_secs(20);
 
 impl RowsVm {
     /// Loads a decoder onto the first GPU, for steps of up to as many rows as the options' schedule
@@ -119,12 +121,20 @@ impl RowsVm {
             let code = ready.code(target, cache, &options)?;
             Ok::<_, CudaError>((ready, code))
         };
-        let ready = thread::scope(|scope| {
+        let prepare_alone = || {
+            let options = alone::options(options, fields)?;
+            let ready = Ready::with_pages(kernel, instance, target, &options, &forms, None, pages).ok()?;
+            let code = alone::has_pages(&ready).then(|| ready.code(target, cache, &options))?.ok()?;
+            Some((ready, code))
+        };
+        let (ready, alone) = thread::scope(|scope| {
             let prepare = &prepare;
             let most = narrower.chain([rows.most]);
+            let alone = scope.spawn(prepare_alone);
             let threads: Vec<_> = most.map(|most| scope.spawn(move || prepare(most))).collect();
             let joined = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
-            joined.collect::<Result<Vec<_>, _>>()
+            let ready = joined.collect::<Result<Vec<_>, _>>()?;
+            Ok::<_, CudaError>((ready, alone.join().unwrap_or_else(|panic| resume_unwind(panic))))
         })?;
         // SAFETY: memory is used on a single stream.
         unsafe { context.disable_event_tracking() };
@@ -147,6 +157,12 @@ impl RowsVm {
             };
             widths.push(Width::new(&stream, function, ready, resident, options.trace)?);
         }
+        // Where anything of it is missing, steps of one row run the program of several.
+        let alone = alone.zip(widths.first()).and_then(|((ready, code), narrow)| {
+            let shared = ready.image.places_as(&narrow.image).then(|| narrow.memory.resident.clone())?;
+            let function = load(&context, &ready.plan, code).ok()?;
+            Width::new(&stream, function, ready, shared, options.trace).ok()
+        });
         let widest = widths.last().ok_or(CudaError::NoRows)?;
         let len = rows.most as usize * widest.plan.sizes.padded_vocab() as usize;
         let words = stream.alloc_zeros::<u32>(rows.most as usize * ROW_WORDS)?;
@@ -162,12 +178,14 @@ impl RowsVm {
             stream,
             target,
             widths,
+            alone,
+            keeps_alike: false,
             logits,
             host_logits,
             chosen,
             words,
             wanted: Wanted::default(),
-            last: (0, 0),
+            last: (Ran::Width(0), 0),
             time: Duration::ZERO,
         })
     }
@@ -188,6 +206,14 @@ impl RowsVm {
     /// The program of the widest steps.
     fn widest(&self) -> &Width {
         &self.widths[self.widths.len() - 1]
+    }
+
+    fn program(&self, ran: Ran) -> &Width {
+        match (ran, &self.alone) {
+            (Ran::Alone, Some(alone)) => alone,
+            (Ran::Alone, None) => &self.widths[0],
+            (Ran::Width(at), _) => &self.widths[at],
+        }
     }
 
     /// Returns the verified program of the widest steps.
@@ -212,7 +238,7 @@ impl RowsVm {
 
     /// Returns the verified program that the last step ran.
     pub fn ran(&self) -> &Verified {
-        &self.widths[self.last.0].verified
+        &self.program(self.last.0).verified
     }
 
     /// Returns the trace of the last step.
@@ -222,7 +248,7 @@ impl RowsVm {
     /// errors of the driver.
     pub fn trace(&self) -> Result<Trace, CudaError> {
         let (at, position) = self.last;
-        let Width { plan, trace, .. } = &self.widths[at];
+        let Width { plan, trace, .. } = self.program(at);
         let words = trace.as_ref().ok_or(CudaError::Trace("the VM was made without traces"))?;
         Trace::of_step(plan, position, &self.stream.clone_dtoh(words)?)
     }
@@ -252,26 +278,35 @@ impl RowsVm {
             self.words = self.stream.alloc_zeros::<u32>(words.len().next_power_of_two())?;
         }
         self.stream.memcpy_htod(&words, &mut self.words.slice_mut(0..words.len()))?;
-        let rows = address(&self.words, &self.stream);
-        Ok(StepWords { rows, choices: rows + choices_at, page_tables: rows + tables_at })
+        let [rows, logits] = [address(&self.words, &self.stream), address(&self.logits, &self.stream)];
+        Ok(StepWords { rows, choices: rows + choices_at, page_tables: rows + tables_at, logits })
     }
 
     /// Runs a step with the narrowest program that has its rows.
-    fn run(&mut self, rows: u32, words: &StepWords) -> Result<(), CudaError> {
-        let (stream, logits) = (&self.stream, address(&self.logits, &self.stream));
-        let fits = |width: &Width| width.plan.rows().is_some_and(|most| rows <= most);
-        let at = self.widths.iter().position(fits).ok_or(CudaError::NoRows)?;
-        let width = &mut self.widths[at];
-        self.last.0 = at;
-        if width.params.epoch > u32::MAX / 2 {
-            width.forget(stream)?;
+    fn run(&mut self, rows: &[PlacedRow], words: &StepWords) -> Result<(), CudaError> {
+        if let ([row], Some(alone), false) = (rows, &mut self.alone, self.keeps_alike)
+            && let Some(options) = alone::launch_of(row)?
+        {
+            self.last.0 = Ran::Alone;
+            let step = alone::params(row, words, self.chosen.as_ptr()? as u64);
+            self.chosen.as_mut_slice()?[0] = alone::PENDING;
+            self.time = alone.step(&self.stream, self.target, step, &options, |_| Ok(()))?;
+            let word = &mut self.chosen.as_mut_slice()?[0];
+            *word = alone::token(*word).unwrap_or(LEFT);
+            return Ok(());
         }
-        self.chosen.as_mut_slice()?[..rows as usize].fill(LEFT);
-        let &StepWords { rows: row_words, choices, page_tables } = words;
-        let params = VmParams { rows: row_words, page_tables, row_count: rows, logits, ..width.params };
-        self.time = width.launch(stream, self.target, &params, [choices, self.chosen.as_ptr()? as u64])?;
-        width.params.epoch += 1;
-        width.check_fault(stream, params.epoch)
+        let at = self.widths.iter().position(|width| width.fits(rows.len())).ok_or(CudaError::NoRows)?;
+        self.last.0 = Ran::Width(at);
+        let chosen = self.chosen.as_ptr()? as u64;
+        self.chosen.as_mut_slice()?[..rows.len()].fill(LEFT);
+        let (row_count, &StepWords { rows, choices, page_tables, logits }) = (rows.len() as u32, words);
+        let step = |own| VmParams { rows, page_tables, row_count, logits, ..own };
+        let bind = |params: &mut Params| {
+            chooser()?.bind_rows(choices, chosen, params);
+            Ok(())
+        };
+        self.time = self.widths[at].step(&self.stream, self.target, step, &RunOptions::default(), bind)?;
+        Ok(())
     }
 
     /// Reads what the step has for the wanted rows.
@@ -284,75 +319,6 @@ impl RowsVm {
             self.stream.memcpy_dtoh(&self.logits.slice(floats), to)?;
         }
         Ok(self.stream.synchronize()?)
-    }
-}
-
-impl Width {
-    fn new(
-        stream: &Arc<CudaStream>,
-        function: CudaFunction,
-        Ready { plan, verified, image }: Ready,
-        resident: Arc<Resident>,
-        traced: bool,
-    ) -> Result<Self, CudaError> {
-        let memory = Memory::around(resident, stream, &plan, &image)?;
-        let trace = trace::room(stream, &plan.program, traced)?;
-        let params = VmParams {
-            trace: trace.as_ref().map_or(0, |trace| address(trace, stream)),
-            logit_stride: plan.sizes.padded_vocab(),
-            steps: 1,
-            budget_ns: DEADLINE.as_nanos() as u64,
-            ..memory.params(&image, stream)
-        };
-        Ok(Self { function, plan, verified, image, memory, trace, params })
-    }
-
-    /// Launches a step. The addresses are that of its choices and that of the tokens.
-    fn launch(
-        &self,
-        stream: &Arc<CudaStream>,
-        target: &GpuTarget,
-        params: &VmParams,
-        [choices, chosen]: [u64; 2],
-    ) -> Result<Duration, CudaError> {
-        let ring = self.plan.schedule.ring.slots * CHUNK;
-        let config = LaunchConfig {
-            grid_dim: (self.plan.schedule.workers, 1, 1),
-            block_dim: (target.threads(), 1, 1),
-            shared_mem_bytes: ring + row_scratch(self.plan.rows().unwrap_or(0)),
-        };
-        let mut params = self.memory.all_params(stream, &self.image, params, &RunOptions::default());
-        chooser()?.bind_rows(choices, chosen, &mut params);
-        let params = params.block();
-        let timed = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
-        let start = stream.record_event(timed)?;
-        // SAFETY: the parameters match `amk_vm`. What they point to outlives the launch, which ends
-        // before this function returns. The image encodes a verified program, and the rows keep
-        // the contract of a step.
-        unsafe { stream.launch_builder(&self.function).arg(&params).launch_cooperative(config) }?;
-        let end = stream.record_event(timed)?;
-        let millis = start.elapsed_ms(&end)?;
-        Ok(Duration::from_secs_f64(f64::from(millis) / 1e3))
-    }
-
-    /// Returns the fault of the launch with this epoch, after which packets start anew.
-    fn check_fault(&mut self, stream: &Arc<CudaStream>, epoch: u32) -> Result<(), CudaError> {
-        if stream.clone_dtoh(&self.memory.fault.slice(0..1))? == [0] {
-            return Ok(());
-        }
-        let words = stream.clone_dtoh(&self.memory.fault)?;
-        let Image { packet_at, events, .. } = &self.image;
-        let stuck = fault::decode(&words, &self.plan.program, packet_at, events, epoch);
-        if stuck.is_some() {
-            self.forget(stream)?;
-        }
-        stuck.map_or(Ok(()), |stuck| Err(CudaError::Stuck(stuck)))
-    }
-
-    /// Restarts the epochs: clears all counters.
-    fn forget(&mut self, stream: &Arc<CudaStream>) -> Result<(), CudaError> {
-        self.params.epoch = 1;
-        self.memory.forget(stream)
     }
 }
 
@@ -369,6 +335,10 @@ impl RowVm for RowsVm {
 
     fn alike_rows(&self) -> usize {
         self.widths[0].plan.rows().unwrap_or(0) as usize
+    }
+
+    fn keep_alike(&mut self, keep: bool) {
+        self.keeps_alike = keep;
     }
 
     fn chooses(&self) -> bool {
@@ -392,7 +362,7 @@ impl RowVm for RowsVm {
         }
         let words = self.upload(&rows)?;
         self.last.1 = rows.first().map_or(0, |row| row.pos.0);
-        self.run(rows.len() as u32, &words)?;
+        self.run(&rows, &words)?;
         self.download()
     }
 

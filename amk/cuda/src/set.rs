@@ -97,6 +97,11 @@ pub trait Sampling: Sync {
     /// Appends what the device reads of the choices of a step, by row. A row without one is left to
     /// the host.
     fn put_choices(&self, choices: &[Option<&Choice>], to: &mut Params);
+    /// The options of a launch of one row that chooses as a row's choice says; `None` where such a
+    /// launch cannot.
+    fn launch_of(&self, _choice: &Choice) -> Option<RunOptions> {
+        None
+    }
     /// Appends its parameters of a step: the address of its choices, and that of mapped host memory
     /// for a word a row, the token or `u32::MAX` where the host chooses.
     fn bind_rows(&self, choices: u64, chosen: u64, to: &mut Params);
@@ -188,12 +193,13 @@ pub trait SharedState: Sync {
 }
 
 /// Memory shared by tasks, written in a launch only by the bodies themselves.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedMemory {
     /// Size in bytes.
     pub bytes: u64,
     /// The weights that it holds, one after the other, and their formats; zeros without any.
     pub content: Vec<(amk_ir::BufferId, SharedForm)>,
-    /// Bytes of each page of states that it holds, with rows; 0: it has no pages.
+    /// Bytes of each page of states that it holds, if these lie in pages; 0: it has none.
     pub page: u64,
 }
 

@@ -47,10 +47,15 @@ pub trait RowVm {
     /// Its sizes.
     fn limits(&self) -> RowLimits;
 
-    /// The rows of a step up to which a row's logits have the same bits, whatever the number.
+    /// The rows of a step up to which a row's logits have the same bits, whatever the number. A
+    /// row that has a step to itself may have others, unless [`Self::keep_alike`] forbids it.
     fn alike_rows(&self) -> usize {
         self.limits().rows
     }
+
+    /// Whether from now on a row that has a step to itself has the bits that it has in steps of
+    /// [`Self::alike_rows`], also where other bits would take less time.
+    fn keep_alike(&mut self, _keep: bool) {}
 
     /// Whether it chooses the tokens after rows that have a choice. Other VMs give their logits.
     fn chooses(&self) -> bool {

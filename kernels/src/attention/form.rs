@@ -122,6 +122,7 @@ pub(crate) fn defines(plan: &Plan) -> String {
         ("AMK_KINDS", decoder.forms.len().to_string()),
         ("AMK_TURNS", turns.to_string()),
         ("AMK_OWN_TURNS", u32::from(own_turns).to_string()),
+        ("AMK_PAGED", u32::from(plan.pages > 0 && plan.rows().is_none()).to_string()),
         ("AMK_TURN_SCALE(p, at)", turn_scale(&decoder.tables)),
     ];
     macros.map(|(name, value)| format!("#define {name} ({value})\n")).concat()

@@ -17,7 +17,9 @@ struct Attention {
     static constexpr u32 CAP = CAP_;               // bits of the scores' bound, or 0: none
     static constexpr int TILES = HEAD_DIM / 16;
     static constexpr int GROUP_BYTES = HEAD_DIM * 64; // 16 positions of K and V
-    static constexpr int CHUNK_GROUPS = AMK_CHUNK / GROUP_BYTES;
+    // Groups of a slot of the ring; of a page, where only the groups of a block are contiguous.
+    static constexpr int CHUNK_GROUPS =
+        AMK_PAGED && AMK_CHUNK > 4 * GROUP_BYTES ? 4 : AMK_CHUNK / GROUP_BYTES;
     static constexpr int BLOCK_BYTES = 4 * GROUP_BYTES;
     static constexpr int PITCH = HEAD_DIM + 4;
     // A team of warps has a group of positions: each has all scores, and a part of the values'
@@ -39,8 +41,17 @@ struct Attention {
         return runs < SPLITS ? runs : SPLITS;
     }
     AMK_DEVICE static bool owner(u32 pos, u32 split) { return (pos / 64) / RUN % SPLITS == split; }
+    // Where the cache has block `b` of a layer and a head.
     AMK_DEVICE static u64 block(const Params& p, u32 layer, u32 head, u32 b) {
+#if AMK_PAGED
+        return in_page(p.page_tables[b], layer, head);
+#else
         return ((u64)(layer * KV_HEADS + head) * p.kv_blocks + b) * BLOCK_BYTES;
+#endif
+    }
+    // Where a page has its block of a layer and a head.
+    AMK_DEVICE static u64 in_page(u64 page, u32 layer, u32 head) {
+        return ((page * AMK_LAYERS + layer) * KV_HEADS + head) * BLOCK_BYTES;
     }
 };
 
@@ -64,27 +75,36 @@ template <class A> struct Chunks {
     }
 };
 
-// Feeds the loader: a segment is a run of the split, a piece is a chunk.
+// Feeds the loader: a segment is a run of the split, over pages a block of it; a piece is a chunk.
 template <class A, class L> AMK_DEVICE void attention_feed(L& l, const Record& r, Feed& feed) {
-    constexpr u32 RUN = Chunks<A>::RUN, STRIDE = A::SPLITS * RUN, POSITION = A::GROUP_BYTES / 16;
-    if (feed.pass) { // from the end of the run before, as the pieces have moved `from`
-        const u32 skipped = A::WINDOW ? feed.at % RUN : 0;
-        feed.at += STRIDE - skipped, feed.from += (STRIDE - RUN) * POSITION;
+    constexpr u32 RUN = Chunks<A>::RUN, STRIDE = A::SPLITS * RUN, POSITION = A::GROUP_BYTES / 16,
+                  SEGMENT = AMK_PAGED ? 64 : RUN;
+    if (feed.pass) { // from the end of the segment before, as the pieces have moved `from`
+        const u32 skipped = A::WINDOW ? feed.at % SEGMENT : 0;
+        if (AMK_PAGED) {
+            feed.at += SEGMENT - skipped;
+            if (feed.at % RUN == 0) feed.at += STRIDE - RUN;
+        } else
+            feed.at += STRIDE - skipped, feed.from += (STRIDE - RUN) * POSITION;
     } else {
-        feed.at = Chunks<A>(r.aux, A::begin(l.pos)).at,
-        feed.from = l.p.kv + A::block(l.p, r.layer, r.row, 0) + feed.at * POSITION;
+        feed.at = Chunks<A>(r.aux, A::begin(l.pos)).at;
+        if (!AMK_PAGED) feed.from = l.p.kv + A::block(l.p, r.layer, r.row, 0) + feed.at * POSITION;
         if (l.pos != l.p.pos && A::owner(l.pos - 1, r.aux)) l.await_appended();
     }
     if (feed.at < l.pos) {
-        feed.left = (min(l.pos - feed.at, RUN - (A::WINDOW ? feed.at % RUN : 0)) + 15) / 16 *
-                    A::GROUP_BYTES,
+        if (AMK_PAGED)
+            feed.from =
+                l.p.kv + A::block(l.p, r.layer, r.row, feed.at / 64) + feed.at % SEGMENT * POSITION;
+        feed.left = (min(l.pos - feed.at, SEGMENT - (A::WINDOW ? feed.at % SEGMENT : 0)) + 15) /
+                    16 * A::GROUP_BYTES,
         feed.slot = A::CHUNK_GROUPS * A::GROUP_BYTES, feed.pass++;
         return;
     }
     // Data prefetched by this worker, but not by others, adds to its share of the bandwidth.
     const u32 busy = A::active(l.pos) * A::KV_HEADS;
     if (!feed.pass || busy >= gridDim.x) return;
-    const u32 positions = (feed.pass - 1) * RUN + min(l.pos - (feed.at - STRIDE), RUN);
+    const u32 positions = AMK_PAGED ? feed.pass * SEGMENT
+                                    : (feed.pass - 1) * RUN + min(l.pos - (feed.at - STRIDE), RUN);
     l.pace.unpaced = positions * POSITION / gridDim.x * (gridDim.x - busy);
 }
 

@@ -201,6 +201,10 @@ AMK_DEVICE void probe(Worker& w, const Record& r) {
     if (any(w.s.search.token == NOBODY)) look(w, r);
 }
 
+// Whether the host chooses by the logits, which launches over pages keep: where the highest is no
+// finite number.
+AMK_DEVICE bool left_to_host(float highest) { return AMK_PAGED && !(fabsf(highest) < INFINITY); }
+
 // Returns the best of all workers, as a token in every lane of a warp.
 AMK_DEVICE u32 best_of_all(Worker& w, u32 slot) {
     constexpr int LOOKS = 5; // polled at once: 160 workers
@@ -231,7 +235,8 @@ AMK_DEVICE u32 best_of_all(Worker& w, u32 slot) {
     __syncwarp();
     w.stamp(TRACE_INPUTS);
     best_of_warp(value, index);
-    return index < w.p.vocab ? index : 0; // every logit was NaN
+    if (left_to_host(value)) index = NOBODY;
+    return AMK_PAGED || index < w.p.vocab ? index : 0; // every logit was NaN
 }
 
 AMK_DEVICE void choose(Worker& w, const Record& r) {
@@ -239,6 +244,7 @@ AMK_DEVICE void choose(Worker& w, const Record& r) {
     if (any(filters && w.s.search.token == NOBODY)) search_narrow(w, r.partial);
     if (any(w.warp == 0)) {
         u32 index = filters ? w.s.search.token : best_of_all(w, best_slot(w, r.input));
+        if (filters && left_to_host(w.s.search.highest)) index = NOBODY;
         if (w.lane == 0) {
             bool leave = w.s.abandoned;
             // NOBODY + 1 is 0, which means "not yet", so the host reads the highest word.

@@ -125,6 +125,11 @@ impl Sampling for Choice {
         row_abi::put_choices(choices, to);
     }
 
+    /// A launch changes no logits.
+    fn launch_of(&self, choice: &amk::rows::Choice) -> Option<RunOptions> {
+        choice.changes.is_empty().then(|| RunOptions::default().sampled(choice.draw))
+    }
+
     fn bind_rows(&self, choices: u64, chosen: u64, to: &mut Params) {
         to.push(&row_abi::RowParams { choices, chosen });
     }
@@ -276,3 +281,23 @@ impl PhaseKind for Choose {
 
 /// Time to choose a token, nanoseconds, set by hand for an H200.
 pub(super) const CHOOSE: f64 = 6000.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amk::Token;
+    use amk::rows::{Draw, LogitChange};
+
+    #[test]
+    fn a_launch_of_one_row_draws_as_the_row_and_changes_no_logits() {
+        let draw = Draw { temperature: 0.7, top_k: 20, top_p: 0.9, min_p: 0.05, seed: 1 << 40 | 7, draw: 9 };
+        let choice = amk::rows::Choice { draw, changes: [].into() };
+        let (mut of_launch, mut of_row) = (Params::default(), Params::default());
+        Choice.bind(&Choice.launch_of(&choice).expect("a launch"), 1, &mut of_launch);
+        Choice.put_choices(&[Some(&choice)], &mut of_row);
+        let words = of_launch.words();
+        assert_eq!(words, of_row.words()[..words.len()]);
+        let changed = amk::rows::Choice { changes: [LogitChange::none(Token(3))].into(), ..choice };
+        assert!(Choice.launch_of(&changed).is_none());
+    }
+}

@@ -201,7 +201,7 @@ device_structs! {
         scratch: u64 as "float*",
         /// With rows, those of the step `[row_count]`.
         rows: u64 as "const RowWords*",
-        /// The page tables of the rows.
+        /// The page tables of the rows; without rows that of the sequence, if it has one.
         page_tables: u64 as "const u32*",
         /// Nanoseconds until the watchdogs abandon the launch.
         budget_ns: u64,

@@ -121,7 +121,8 @@ pub struct Plan {
     pub shared: Extensions,
     /// With rows, the values that workers exchange, in plain memory.
     pub exchanged: HashSet<BufferId>,
-    /// Pages of [`amk::rows::PAGE`] positions for the states of all sequences; 0 without rows.
+    /// Pages of [`amk::rows::PAGE`] positions for the states of all sequences. A plan without rows
+    /// has those of the sequence of its launch; 0: it has one sequence and no pages.
     pub pages: u32,
 }
 
@@ -235,6 +236,11 @@ impl Plan {
     /// The most rows of a step; `None`: a step is one call of the function.
     pub fn rows(&self) -> Option<u32> {
         self.schedule.rows.map(|rows| rows.most)
+    }
+
+    /// Whether its states lie in pages.
+    pub fn has_pages(&self) -> bool {
+        self.rows().is_some() || self.pages > 0
     }
 
     /// Whether its steps have more rows than weights come through the ring for.
