@@ -12,11 +12,13 @@
 mod body;
 mod ceiling;
 mod code;
+mod content;
 pub mod cost;
 mod device;
 mod error;
 mod extensions;
 mod fault;
+mod fill;
 pub mod image;
 mod launch;
 mod layout;
