@@ -83,45 +83,19 @@ impl<'p> Content<'p> {
         Ok(behind)
     }
 
-    /// Adds the workers' tapes, which are at an address one after the other. Workers take turns:
-    /// their tapes have a layer's weights at about the same distance, so that files are read from
-    /// the start to the end.
+    /// Adds the workers' tapes, which are at an address one after the other.
     ///
     /// # Errors
     /// [`CudaError::Unbound`], [`CudaError::Layout`], and [`CudaError::Image`] where a worker's
     /// pieces are not as long as its tape.
     pub(super) fn tapes(&mut self, image: &'p Image, to: u64) -> Result<(), CudaError> {
-        let (mut weights, mut known) = (HashMap::new(), Shapes::default());
-        let mut turns: Vec<Vec<Run<Source<'p>>>> = Vec::new();
-        for (worker, pieces) in image.pieces.iter().enumerate() {
-            let (start, end) = (to + image.tape_at[worker], to + image.tape_at[worker + 1]);
-            let mut tape = Tape { runs: Vec::new(), next: start };
-            for piece in pieces {
-                let of_parts = self.of_parts(piece, &mut weights)?;
-                tape.add(Part::all(piece, &of_parts, BUFFER, &mut known)?);
-            }
-            if tape.next != end {
-                let (at, what) = (format!("worker {worker}"), "has a tape of other bytes than its records".to_owned());
-                return Err(CudaError::Image { at, what });
-            }
-            for (turn, run) in tape.runs.into_iter().enumerate() {
-                match turns.get_mut(turn) {
-                    Some(turn) => turn.push(run),
-                    None => turns.push(vec![run]),
-                }
-            }
-        }
-        self.runs.extend(turns.into_iter().flatten());
-        Ok(())
-    }
-
-    /// The matrix of each part of a piece.
-    fn of_parts(&self, piece: &Piece, known: &mut HashMap<BufferId, &'p Weight>) -> Result<Vec<&'p Weight>, CudaError> {
-        let mut weight = |id: BufferId| match known.get(&id) {
+        let mut known: HashMap<BufferId, &Weight> = HashMap::new();
+        let weight = |id: BufferId| match known.get(&id) {
             Some(weight) => Ok(*weight),
             None => bound(self.plan, self.bindings, id).inspect(|weight| _ = known.insert(id, weight)),
         };
-        piece.parts.iter().map(|part| weight(part.weight)).collect()
+        self.runs.extend(tapes(&image.pieces, &image.tape_at, to, BUFFER, weight)?);
+        Ok(())
     }
 
     /// Writes everything on all cores and copies it to the device. `progress` gets the fraction of
@@ -135,11 +109,40 @@ impl<'p> Content<'p> {
     }
 }
 
+/// The runs, of at most so many bytes if not for a single part, of workers' tapes that begin at
+/// these distances from an address. Workers take turns: their tapes have a layer's weights at about
+/// the same distance, so that files are read from the start to the end.
+fn tapes<'p>(
+    pieces: &'p [Vec<Piece>],
+    tape_at: &[u64],
+    to: u64,
+    most: u64,
+    mut weight: impl FnMut(BufferId) -> Result<&'p Weight, CudaError>,
+) -> Result<Vec<Run<Source<'p>>>, CudaError> {
+    let (mut known, mut turns) = (Shapes::default(), Vec::<Vec<Run<Source<'p>>>>::new());
+    for (worker, pieces) in pieces.iter().enumerate() {
+        let mut tape = Tape { runs: Vec::new(), next: to + tape_at[worker], most };
+        for piece in pieces {
+            let weights = piece.parts.iter().map(|part| weight(part.weight)).collect::<Result<Vec<_>, _>>()?;
+            tape.add(Part::all(piece, &weights, most, &mut known)?);
+        }
+        if tape.next != to + tape_at[worker + 1] {
+            let (at, what) = (format!("worker {worker}"), "has a tape of other bytes than its records".to_owned());
+            return Err(CudaError::Image { at, what });
+        }
+        turns.resize_with(turns.len().max(tape.runs.len()), Vec::new);
+        turns.iter_mut().zip(tape.runs).for_each(|(turn, run)| turn.push(run));
+    }
+    Ok(turns.into_iter().flatten().collect())
+}
+
 /// The runs of a tape.
 struct Tape<'p> {
     runs: Vec<Run<Source<'p>>>,
     /// The address behind the last.
     next: u64,
+    /// Bytes of a run at most, if not for a single part.
+    most: u64,
 }
 
 impl<'p> Tape<'p> {
@@ -149,7 +152,9 @@ impl<'p> Tape<'p> {
             let (to, bytes) = (self.next, part.bytes());
             self.next += bytes;
             match self.runs.last_mut() {
-                Some(Run { bytes: filled, content: Source::Tape(parts), .. }) if *filled as u64 + bytes <= BUFFER => {
+                Some(Run { bytes: filled, content: Source::Tape(parts), .. })
+                    if *filled as u64 + bytes <= self.most =>
+                {
                     *filled += bytes as usize;
                     parts.push(part);
                 }
@@ -239,5 +244,145 @@ impl Target for Pinned<'_> {
 
     fn wait(&self, copy: CudaEvent) -> Result<(), CudaError> {
         Ok(copy.synchronize()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fill::tests::Memory;
+    use crate::layout::{Layout, LayoutError, PADDING, bf16_bytes, tests::ROWS};
+    use crate::tape::WeightRows;
+
+    /// Rows in units of 8, the last of which is filled up, in groups of 16: the first bytes of all
+    /// rows of a unit, the second ones, ..
+    const UNITS: Layout = Layout {
+        name: "units",
+        encoding: &BF16,
+        group: 16,
+        bytes: |rows, columns| bf16_bytes(rows.next_multiple_of(8), columns),
+        pack: |rows, packed| {
+            let mut packed = packed.iter_mut();
+            for unit in rows.chunks(8) {
+                for column in 0..rows[0].len() {
+                    let bytes = (0..8).map(|row| unit.get(row).map_or(PADDING, |row| row[column]));
+                    packed.by_ref().zip(bytes).for_each(|(to, byte)| *to = byte);
+                }
+            }
+        },
+        unpack: |packed, columns| {
+            let bytes = 2 * columns as usize;
+            let row = |unit: &[u8], row: usize| unit.iter().skip(row).step_by(8).copied().collect::<Vec<_>>();
+            packed.chunks(8 * bytes).flat_map(|unit| (0..8).flat_map(move |n| row(unit, n))).collect()
+        },
+    };
+
+    fn piece(layout: Layout, interleaved: bool, parts: &[(u32, Range<u32>)]) -> Piece {
+        let parts = parts.iter().map(|(weight, rows)| WeightRows { weight: BufferId(*weight), rows: rows.clone() });
+        Piece { k: 32, interleaved, layout, parts: parts.collect() }
+    }
+
+    /// Two matrices of bf16 and one of f32, which is rounded.
+    fn weights() -> [Weight; 3] {
+        let elements = |first: u16| (0..64 * 32).map(move |at: u16| bf16::from_bits(first + at));
+        let plain = |first: u16| Weight::bf16(&[64, 32], elements(first).collect()).unwrap();
+        let exact = elements(0x4000).map(|x| x.to_f32() * 1.001).collect();
+        [plain(0), plain(0x3000), Weight::f32(&[64, 32], exact).unwrap()]
+    }
+
+    fn workers() -> Vec<Vec<Piece>> {
+        vec![
+            vec![piece(UNITS, false, &[(0, 0..40), (1, 0..3)]), piece(ROWS, false, &[(2, 0..1)])],
+            vec![piece(UNITS, true, &[(0, 40..60), (1, 3..23)]), piece(UNITS, false, &[(2, 1..64)])],
+            vec![],
+            vec![piece(ROWS, true, &[(0, 60..61), (1, 60..61), (2, 60..61)])],
+        ]
+    }
+
+    /// A tape as it is defined: each piece's rows one by one, packed together.
+    fn straight(pieces: &[Piece], weights: &[Weight]) -> Vec<u8> {
+        let rounded = |row: usize, weight: &Weight| {
+            let elements = weight.row(row).to_f32();
+            elements.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect::<Vec<u8>>()
+        };
+        let packed = pieces.iter().map(|piece| {
+            let parts = piece.parts.iter().enumerate();
+            let mut rows: Vec<(usize, usize, Vec<u8>)> = parts
+                .flat_map(|(part, of)| of.rows.clone().enumerate().map(move |(nth, row)| (part, of, nth, row)))
+                .map(|(part, of, nth, row)| (part, nth, rounded(row as usize, &weights[of.weight.index()])))
+                .collect();
+            if piece.interleaved {
+                rows.sort_by_key(|&(part, nth, _)| (nth, part));
+            }
+            let rows: Vec<&[u8]> = rows.iter().map(|(.., row)| &row[..]).collect();
+            let mut packed = vec![0; piece.bytes() as usize];
+            (piece.layout.pack)(&rows, &mut packed);
+            packed
+        });
+        packed.flatten().collect()
+    }
+
+    fn bounds(tapes: &[Vec<u8>]) -> Vec<u64> {
+        let lengths = tapes.iter().map(|tape| tape.len() as u64);
+        [0].into_iter()
+            .chain(lengths.scan(0, |end, bytes| {
+                Some({
+                    *end += bytes;
+                    *end
+                })
+            }))
+            .collect()
+    }
+
+    #[test]
+    fn tapes_have_the_bytes_of_their_pieces_whatever_is_packed_at_once() {
+        let (weights, pieces) = (weights(), workers());
+        let expected: Vec<Vec<u8>> = pieces.iter().map(|pieces| straight(pieces, &weights)).collect();
+        let tape_at = bounds(&expected);
+        for most in [1, 700, 2048, 5000, 1 << 20] {
+            let runs = tapes(&pieces, &tape_at, 16, most, |id| Ok(&weights[id.index()])).unwrap();
+            assert!(runs.iter().all(|run| run.bytes as u64 <= most.max(1024)), "{most}");
+            let memory = Memory::new(16 + expected.concat().len());
+            fill(&memory, &runs, 3, Source::write, &mut |_| {}).unwrap();
+            assert!(memory.bytes()[16..] == expected.concat(), "{most}");
+        }
+        let runs = tapes(&pieces, &tape_at, 0, 2048, |id| Ok(&weights[id.index()])).unwrap();
+        let starts: Vec<u64> = runs.iter().take(4).map(|run| run.to).collect();
+        assert_eq!(starts, [0, tape_at[1], tape_at[3], 2048], "workers take turns");
+    }
+
+    #[test]
+    fn a_tape_of_other_bytes_and_a_wrong_layout_are_refused() {
+        let (weights, pieces) = (weights(), workers());
+        let tapes_of = |pieces: &[Vec<Piece>], tape_at: &[u64]| {
+            let runs = tapes(pieces, tape_at, 0, 1 << 20, |id| Ok(&weights[id.index()]))?;
+            let memory = Memory::new(tape_at.last().copied().unwrap_or(0) as usize);
+            fill(&memory, &runs, 2, Source::write, &mut |_| {})
+        };
+        let mut tape_at = bounds(&pieces.iter().map(|pieces| straight(pieces, &weights)).collect::<Vec<_>>());
+        tapes_of(&pieces, &tape_at).unwrap();
+        let wrong = Layout { unpack: |packed, _| packed.to_vec(), ..UNITS };
+        let mut other = pieces.clone();
+        other[1][0].layout = wrong;
+        let error = tapes_of(&other, &tape_at).unwrap_err();
+        assert!(matches!(error, CudaError::Layout(LayoutError::Unpacked { layout: "units", row: 0 })), "{error}");
+        tape_at[4] += 16;
+        let error = tapes_of(&pieces, &tape_at).unwrap_err();
+        assert!(matches!(&error, CudaError::Image { at, .. } if at == "worker 3"), "{error}");
+    }
+
+    #[test]
+    fn rows_become_floats_of_their_form() {
+        let [_, plain, exact] = weights();
+        for (form, weight) in [(SharedForm::BF16, &plain), (SharedForm::BF16, &exact), (SharedForm::F32, &plain)] {
+            let mut bytes = vec![0; 2 * 32 * form.bytes()];
+            Source::Rows { weight, rows: 5..7, form }.write(&mut bytes).unwrap();
+            let elements = &weight.to_f32()[5 * 32..7 * 32];
+            let expected: Vec<u8> = match form {
+                SharedForm::BF16 => elements.iter().flat_map(|&x| bf16::from_f32(x).to_le_bytes()).collect(),
+                SharedForm::F32 => elements.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            };
+            assert!(bytes == expected, "{form:?}");
+        }
     }
 }

@@ -119,12 +119,12 @@ fn copy<D: Target, T>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
 
     /// Memory whose copies end when they are waited for.
-    struct Memory {
+    pub(crate) struct Memory {
         bytes: Mutex<Vec<u8>>,
         buffers: AtomicUsize,
         copies: AtomicUsize,
@@ -132,19 +132,23 @@ mod tests {
         fails: usize,
     }
 
-    struct Buffer {
+    pub(crate) struct Buffer {
         bytes: Vec<u8>,
         busy: std::sync::Arc<AtomicBool>,
     }
 
-    struct Copy {
+    pub(crate) struct Copy {
         busy: std::sync::Arc<AtomicBool>,
     }
 
     impl Memory {
-        fn new(bytes: usize) -> Self {
+        pub(crate) fn new(bytes: usize) -> Self {
             let (buffers, copies) = (AtomicUsize::new(0), AtomicUsize::new(0));
             Self { bytes: Mutex::new(vec![0; bytes]), buffers, copies, fails: usize::MAX }
+        }
+
+        pub(crate) fn bytes(&self) -> Vec<u8> {
+            self.bytes.lock().expect("nothing panics with it").clone()
         }
     }
 
@@ -206,7 +210,7 @@ mod tests {
             let memory = Memory::new(expected.len());
             let mut seen = vec![0.0];
             fill(&memory, &runs, threads, write, &mut |done| seen.push(done)).unwrap();
-            assert!(*memory.bytes.lock().unwrap() == expected, "{count} runs, {threads} threads");
+            assert!(memory.bytes() == expected, "{count} runs, {threads} threads");
             assert_eq!(memory.buffers.load(Ordering::Relaxed), buffers);
             assert!(seen.is_sorted() && (expected.is_empty() || seen.last() == Some(&1.0)), "{seen:?}");
         }
