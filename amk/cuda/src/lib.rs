@@ -43,7 +43,7 @@ mod trace;
 
 pub use ceiling::Ceiling;
 pub use cost::{CostModel, Prediction};
-pub use device::probe;
+pub use device::{OpenGpu, probe};
 pub use error::{CudaError, Stuck};
 pub use extensions::Extensions;
 pub use image::Image;
