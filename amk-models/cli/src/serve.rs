@@ -127,8 +127,7 @@ impl Serve {
                 Engine::start(vm, tokenizer, bounds)
             }
         };
-        info!("{start}");
-        self.announce(&served.name, &listener)?;
+        self.announce(&served.name, &listener, &start)?;
         let grace = Duration::from_secs(self.grace.into());
         let options = ServeOptions { key: self.api_key, origins: self.allow_origin, grace, ..ServeOptions::default() };
         runtime.block_on(serve(listener, engine, served, options, asked_to_end()));
@@ -148,12 +147,13 @@ impl Serve {
         }
     }
 
-    /// Says where the model is served.
-    fn announce(&self, name: &str, listener: &TcpListener) -> Result<()> {
+    /// Says where the model is served, and where the time until then went.
+    fn announce(&self, name: &str, listener: &TcpListener, start: &Start) -> Result<()> {
         let address = listener.local_addr()?;
         if self.log_format == LogFormat::Json {
-            info!(model = name, %address, "serving");
+            info!(model = name, %address, %start, "serving");
         } else if !self.quiet {
+            info!("{start}");
             tell(&format!(
                 "{name} is served at http://{address}/v1, a page to try it at http://{address}/ (Ctrl-C ends it)"
             ));
