@@ -6,7 +6,7 @@ use crate::models;
 use crate::random::Random;
 use crate::rounding::RoundedSource;
 pub use crate::rounding::Rounding;
-use crate::weights::{Deviation, Extent, StoredTensor, TensorError, TensorSet};
+use crate::weights::{Deviation, Extent, StoredTensor, TensorError, TensorSet, check_blocks};
 use amk::encoding::BlockError;
 use amk::ir::graph::Instance;
 use amk::layout::{BuildError, Source, SourceError, WeightRequest, build, zeroed};
@@ -496,7 +496,7 @@ fn mapped(tensor: &StoredTensor, extent: &Extent) -> Result<Weight, WeightError>
 /// The weight as it is stored: the file's own bytes where these are its rows in the model's order.
 fn native(tensor: &StoredTensor) -> Result<Weight, SourceError> {
     let (encoding, shape) = (tensor.encoding(), tensor.shape());
-    let check = |bytes: &[u8]| encoding.check_blocks(bytes).map_err(|error| bad_block(tensor, &error));
+    let check = |bytes: &[u8]| check_blocks(encoding, bytes).map_err(|error| bad_block(tensor, &error));
     let copied = || -> Result<Weight, SourceError> {
         let bytes = tensor.to_stored();
         check(&bytes)?;

@@ -24,8 +24,9 @@ pub struct Encoding {
     pub decode: fn(blocks: &[u8], elements: &mut [f32]),
     /// How elements are encoded; `None`: nothing here does it.
     pub encode: Option<Encode>,
-    /// Why a block is none of a weight, for instance that its scale is not finite.
-    pub check: fn(block: &[u8]) -> Result<(), &'static str>,
+    /// Why a block is none of a weight, for instance that its scale is not finite; `None`: every
+    /// block is one, and none is looked at.
+    pub check: Option<CheckBlock>,
     /// Inner products of a vector with `out.len()` rows of whole blocks, whose first blocks are
     /// `stride` bytes apart, with the bits of the products with decoded rows; `None`: rows are
     /// decoded.
@@ -34,6 +35,9 @@ pub struct Encoding {
     /// weights are multiplied with inputs in f32.
     pub dot_q8: Option<DotQ8>,
 }
+
+/// Why a block is none of a weight.
+pub type CheckBlock = fn(block: &[u8]) -> Result<(), &'static str>;
 
 /// Encodes elements of whole blocks, each block for itself: `encode(elements, blocks)`.
 pub type Encode = fn(elements: &[f32], blocks: &mut [u8]);
@@ -116,7 +120,8 @@ impl Encoding {
     /// # Errors
     /// The first block that is none of a weight.
     pub fn check_blocks(&self, bytes: &[u8]) -> Result<(), BlockError> {
-        let mut blocks = bytes.chunks_exact(self.bytes).map(self.check).enumerate();
+        let Some(check) = self.check else { return Ok(()) };
+        let mut blocks = bytes.chunks_exact(self.bytes).map(check).enumerate();
         let refused = blocks.find_map(|(block, checked)| Some((block, checked.err()?)));
         refused.map_or(Ok(()), |(block, reason)| Err(BlockError { encoding: self.name, block, reason }))
     }
@@ -154,7 +159,7 @@ macro_rules! float {
             decode: $decode,
             encode: Some($encode),
             // A checkpoint's own infinities and NaNs are its business.
-            check: |_| Ok(()),
+            check: None,
             dot: None,
             dot_q8: None,
         };
@@ -210,7 +215,7 @@ mod tests {
     fn a_bad_block_is_named() {
         static ODD: Encoding = Encoding {
             name: "ODD",
-            check: |block| if block[0] % 2 == 1 { Ok(()) } else { Err("is even") },
+            check: Some(|block| if block[0] % 2 == 1 { Ok(()) } else { Err("is even") }),
             ..F32_LIKE
         };
         const F32_LIKE: Encoding = Encoding {
@@ -220,7 +225,7 @@ mod tests {
             float: None,
             decode: decode_f32,
             encode: None,
-            check: |_| Ok(()),
+            check: None,
             dot: None,
             dot_q8: None,
         };

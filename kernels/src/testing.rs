@@ -34,7 +34,7 @@ pub(crate) fn random_blocks(seed: u64, encoding: &Encoding, count: usize) -> Vec
     let mut bytes = Vec::new();
     while bytes.len() < count * encoding.bytes {
         let block: Vec<u8> = (0..encoding.bytes).map(|_| next()).collect();
-        if (encoding.check)(&block).is_ok() {
+        if encoding.check_blocks(&block).is_ok() {
             bytes.extend(block);
         }
     }

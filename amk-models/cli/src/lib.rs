@@ -29,6 +29,7 @@ mod positions;
 mod quantize;
 mod sampling;
 mod serve;
+mod start;
 mod subject;
 mod trace;
 mod tune;

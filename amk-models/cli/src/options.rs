@@ -6,7 +6,7 @@ use amk::ir::schedule::{PartialSchedule, RowSchedule, Schedule};
 use amk::ir::text::read_json;
 use amk::tensor::Inputs;
 use amk_bench::tune::{Saved, Store};
-use amk_cuda::{self as cuda, Precision, VmOptions};
+use amk_cuda::{self as cuda, OpenGpu, Precision, VmOptions};
 use amk_models::cache::Cache;
 use amk_models::chain::Chain;
 use amk_models::checkpoint::Checkpoint;
@@ -253,12 +253,8 @@ impl ScheduleArg {
 
     /// The schedule on the GPU, which has to be there.
     pub(crate) fn for_gpu(&self) -> Result<GpuSchedule> {
-        let schedule = match (self.named()?, &self.schedule) {
-            (Some(fields), Some(path)) => GpuSchedule::Named(fields, path.display().to_string()),
-            _ => GpuSchedule::Tuned,
-        };
-        Device::Cuda.require()?;
-        Ok(schedule)
+        let named = self.named()?.zip(self.schedule.as_ref().map(|path| path.display().to_string()));
+        Ok(GpuSchedule { named, gpu: OpenGpu::new()? })
     }
 }
 
@@ -336,29 +332,26 @@ impl CpuSchedule {
 /// are tried: not every GPU and encoding has bodies for many.
 const GPU_ROWS: [u32; 2] = [128, 8];
 
-/// A schedule on a GPU that is there.
+/// A schedule on a GPU that is there, and stays open.
 #[derive(Clone)]
-pub(crate) enum GpuSchedule {
-    /// Fields over the GPU's own, and where they come from.
-    Named(PartialSchedule, String),
-    /// The schedule that `amk tune` found for the model, or else the model's.
-    Tuned,
+pub(crate) struct GpuSchedule {
+    /// Fields over the GPU's own, and where they come from; `None`: the schedule that `amk tune`
+    /// found for the model, or else the model's.
+    named: Option<(PartialSchedule, String)>,
+    gpu: OpenGpu,
 }
 
 impl GpuSchedule {
     /// The fields for a model, and where they come from; `None`: the model's.
     fn find(&self, model: &Model) -> Result<(Option<PartialSchedule>, String)> {
-        match self {
-            Self::Named(fields, name) => Ok((Some(fields.clone()), name.clone())),
-            Self::Tuned => {
-                let store = Store::at(Cache::from_env()?.schedules());
-                let path = store.file(model, cuda::probe()?);
-                let saved = Store::load(&path)?;
-                Ok(saved.map_or((None, "default".into()), |saved| {
-                    (Some(saved.schedule), format!("tuned ({:+.1}%)", 100.0 * saved.gain))
-                }))
-            }
+        if let Some((fields, name)) = self.named.clone() {
+            return Ok((Some(fields), name));
         }
+        let store = Store::at(Cache::from_env()?.schedules());
+        let saved = Store::load(&store.file(model, self.gpu.target()))?;
+        Ok(saved.map_or((None, "default".into()), |saved| {
+            (Some(saved.schedule), format!("tuned ({:+.1}%)", 100.0 * saved.gain))
+        }))
     }
 }
 
@@ -389,10 +382,7 @@ pub(crate) fn cuda_rows_vm(
     pages: usize,
     quiet: bool,
 ) -> Result<cuda::RowsVm> {
-    let fields = match schedule {
-        GpuSchedule::Named(fields, _) => fields.clone(),
-        GpuSchedule::Tuned => PartialSchedule::default(),
-    };
+    let fields = schedule.named.as_ref().map_or_else(PartialSchedule::default, |(fields, _)| fields.clone());
     let compiled = Cache::from_env()?.compiled();
     let bar = progress_bar("packing weights", quiet);
     let pages = u32::try_from(pages).context("too many pages of positions")?;

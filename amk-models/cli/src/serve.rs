@@ -4,6 +4,7 @@ use crate::embed::{PoolingArg, embedder};
 use crate::load::cpu_vm;
 use crate::model::SourceArgs;
 use crate::options::{Place, PlaceArgs, ScheduleArg, ThreadsArg, cuda_rows_vm, tell};
+use crate::start::Start;
 use amk::rows::RowLimits;
 use amk_models::checkpoint::Checkpoint;
 use amk_run::sampler::SamplerConfig;
@@ -90,6 +91,7 @@ enum LogFormat {
 impl Serve {
     pub(crate) fn run(self) -> Result<ExitCode> {
         self.log();
+        let mut start = Start::new();
         let place = self.place.place(self.source.held.activations)?;
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
         // A port that is taken is reported before the model is loaded.
@@ -97,8 +99,10 @@ impl Serve {
             .block_on(TcpListener::bind((self.host.as_str(), self.port)))
             .with_context(|| format!("cannot listen on {}:{}", self.host, self.port))?;
         let mut checkpoint = self.source.open()?;
+        start.done("opened the files");
         let context = self.source.held.context(&checkpoint);
         let model = self.source.held.load(&mut checkpoint, context, self.quiet)?;
+        start.done("read the weights");
         let pages = self.parallel as usize * RowLimits::pages_of(context);
         let mut served = self.served(checkpoint, context)?;
         if let Some(pooling) = self.embeddings {
@@ -112,14 +116,18 @@ impl Serve {
         let tokenizer = Arc::clone(&served.tokenizer);
         let bounds = EngineOptions { texts: (self.parallel + self.queue) as usize, kept: self.keep as usize };
         let engine = match place {
-            Place::Cpu(schedule) => Engine::start(cpu_vm(&model, &schedule, pages)?, tokenizer, bounds),
-            Place::Cuda(schedule) => Engine::start(
-                cuda_rows_vm(&model, &schedule, self.source.held.weights.on_gpu(), pages, self.quiet)?,
-                tokenizer,
-                bounds,
-            ),
+            Place::Cpu(schedule) => {
+                let vm = cpu_vm(&model, &schedule, pages)?;
+                start.done("planned");
+                Engine::start(vm, tokenizer, bounds)
+            }
+            Place::Cuda(schedule) => {
+                let vm = cuda_rows_vm(&model, &schedule, self.source.held.weights.on_gpu(), pages, self.quiet)?;
+                start.made(vm.start_times());
+                Engine::start(vm, tokenizer, bounds)
+            }
         };
-        self.announce(&served.name, &listener)?;
+        self.announce(&served.name, &listener, &start)?;
         let grace = Duration::from_secs(self.grace.into());
         let options = ServeOptions { key: self.api_key, origins: self.allow_origin, grace, ..ServeOptions::default() };
         runtime.block_on(serve(listener, engine, served, options, asked_to_end()));
@@ -139,12 +147,13 @@ impl Serve {
         }
     }
 
-    /// Says where the model is served.
-    fn announce(&self, name: &str, listener: &TcpListener) -> Result<()> {
+    /// Says where the model is served, and where the time until then went.
+    fn announce(&self, name: &str, listener: &TcpListener, start: &Start) -> Result<()> {
         let address = listener.local_addr()?;
         if self.log_format == LogFormat::Json {
-            info!(model = name, %address, "serving");
+            info!(model = name, %address, %start, "serving");
         } else if !self.quiet {
+            info!("{start}");
             tell(&format!(
                 "{name} is served at http://{address}/v1, a page to try it at http://{address}/ (Ctrl-C ends it)"
             ));

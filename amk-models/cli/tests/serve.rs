@@ -47,6 +47,8 @@ fn records_are_json_with_the_ids_of_requests() {
     let (_process, mut records) = serve(&["--embeddings", "--max-tokens", "5"]);
     let serving = records.next().unwrap();
     assert_eq!((&serving["message"], &serving["model"]), (&json!("serving"), &json!("tiny")), "{serving}");
+    let start = serving["start"].as_str().unwrap();
+    assert!(start.starts_with("ready in ") && start.contains(", read the weights ") && start.contains(", planned "));
     let address = serving["address"].as_str().unwrap();
     let answer =
         post(address, "/v1/completions", "first", &json!({ "prompt": "the cat", "temperature": 0, "max_tokens": 9 }));

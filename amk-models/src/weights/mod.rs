@@ -12,6 +12,7 @@
 //! the offset and the cause.
 
 mod arrange;
+mod block_check;
 mod format_error;
 pub mod gguf;
 mod mapped_file;
@@ -23,6 +24,7 @@ mod stored_type;
 mod tensor;
 mod tensor_set;
 
+pub(crate) use block_check::check_blocks;
 pub use format_error::{FormatCause, FormatError};
 pub use mapped_file::MappedFile;
 pub use placing::{FileForm, FileTensor, NoPlace};

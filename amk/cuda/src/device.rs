@@ -72,3 +72,26 @@ pub(super) fn open() -> Result<(Arc<CudaContext>, &'static GpuTarget), CudaError
 pub fn probe() -> Result<&'static GpuTarget, CudaError> {
     open().map(|(_, target)| target)
 }
+
+/// The first GPU, kept open: its context is made once for all VMs that are made while this lives.
+#[derive(Clone, Debug)]
+pub struct OpenGpu {
+    target: &'static GpuTarget,
+    _context: Arc<CudaContext>,
+}
+
+impl OpenGpu {
+    /// Opens it.
+    ///
+    /// # Errors
+    /// As [`probe`].
+    pub fn new() -> Result<Self, CudaError> {
+        let (context, target) = open()?;
+        Ok(Self { target, _context: context })
+    }
+
+    /// Its record.
+    pub fn target(&self) -> &'static GpuTarget {
+        self.target
+    }
+}

@@ -12,10 +12,14 @@ pub struct Layout {
     pub name: &'static str,
     /// The encoding of the weights. Weights in floats of another type are rounded to it.
     pub encoding: &'static Encoding,
+    /// Rows that lie together: the tape of a task's rows is that of the first so many, then that of
+    /// the next.
+    pub group: u32,
     /// Bytes on the tape of so many rows of so many columns.
     pub bytes: fn(rows: u32, columns: u32) -> u64,
-    /// The bytes of a task's rows, all of one length, in the order in which the body consumes them.
-    pub pack: fn(rows: &[&[u8]]) -> Vec<u8>,
+    /// Writes the bytes of a task's rows, all of one length, in the order in which the body
+    /// consumes them: all of `packed`, which is as long as `bytes` says.
+    pub pack: fn(rows: &[&[u8]], packed: &mut [u8]),
     /// The inverse of `pack`: the bytes of the rows, of so many columns each, one after the other.
     /// Rows of [`PADDING`] may follow.
     pub unpack: fn(packed: &[u8], columns: u32) -> Vec<u8>,
@@ -24,15 +28,13 @@ pub struct Layout {
 /// A layout that loses or moves an element.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// `pack` gives other bytes than `bytes` says.
-    #[error("`pack` of the layout `{layout}` gives {found} bytes, expected {expected}")]
-    Packed {
+    /// `bytes` or `pack` of rows is not that of their groups one after the other.
+    #[error("groups of {group} rows do not lie one after the other in the layout `{layout}`")]
+    Groups {
         /// Name of the layout.
         layout: &'static str,
-        /// Bytes that it gave.
-        found: u64,
-        /// Bytes of the rows on the tape.
-        expected: u64,
+        /// Rows of a group.
+        group: u32,
     },
     /// A weight is in other blocks than the layout takes.
     #[error("the layout `{layout}` takes weights in {expected}, this one is in {found}")]
@@ -69,24 +71,37 @@ impl PartialEq for Layout {
 impl Eq for Layout {}
 
 impl Layout {
-    /// Packs the rows of a task, of so many columns, and checks that unpacking gives them back.
+    /// Packs the rows of a task, of so many columns, and [checks](Self::check) their bytes.
     ///
     /// # Errors
-    /// [`LayoutError::Packed`] or [`LayoutError::Unpacked`].
+    /// [`LayoutError::Groups`] and [`LayoutError::Unpacked`].
     pub fn packed(&self, rows: &[&[u8]], columns: u32) -> Result<Vec<u8>, LayoutError> {
-        let layout = self.name;
-        let packed = (self.pack)(rows);
-        let (found, expected) = (packed.len() as u64, (self.bytes)(rows.len() as u32, columns));
-        if found != expected {
-            return Err(LayoutError::Packed { layout, found, expected });
+        let mut packed = vec![0; (self.bytes)(rows.len() as u32, columns) as usize];
+        (self.pack)(rows, &mut packed);
+        self.check(rows, columns, &packed)?;
+        Ok(packed)
+    }
+
+    /// Checks the bytes of rows of so many columns: groups lie one after the other, and unpacking
+    /// gives the rows back.
+    ///
+    /// # Errors
+    /// [`LayoutError::Groups`] and [`LayoutError::Unpacked`].
+    pub fn check(&self, rows: &[&[u8]], columns: u32, packed: &[u8]) -> Result<(), LayoutError> {
+        let (layout, group) = (self.name, self.group);
+        let mut left = packed;
+        for rows in rows.chunks(group.max(1) as usize) {
+            let mut own = vec![0; (self.bytes)(rows.len() as u32, columns) as usize];
+            (self.pack)(rows, &mut own);
+            left = left.strip_prefix(&own[..]).ok_or(LayoutError::Groups { layout, group })?;
         }
-        let back = (self.unpack)(&packed, columns);
+        let back = (self.unpack)(packed, columns);
         let mut left = &back[..];
         for (row, expected) in rows.iter().enumerate() {
             left = left.strip_prefix(*expected).ok_or(LayoutError::Unpacked { layout, row })?;
         }
         match left.iter().all(|&byte| byte == PADDING) {
-            true => Ok(packed),
+            true => Ok(()),
             false => Err(LayoutError::Unpacked { layout, row: rows.len() }),
         }
     }
@@ -106,8 +121,9 @@ pub(crate) mod tests {
     pub(crate) const ROWS: Layout = Layout {
         name: "rows",
         encoding: &BF16,
+        group: 1,
         bytes: bf16_bytes,
-        pack: |rows| rows.concat(),
+        pack: |rows, packed| packed.copy_from_slice(&rows.concat()),
         unpack: |packed, _| packed.to_vec(),
     };
 
@@ -123,10 +139,16 @@ pub(crate) mod tests {
             }
         },
         encode: None,
-        check: |_| Ok(()),
+        check: None,
         dot: None,
         dot_q8: None,
     };
+
+    /// The last row and the others.
+    fn turned(rows: &[&[u8]]) -> Vec<u8> {
+        let (last, others) = rows.split_last().expect("rows");
+        [last, &others.concat()[..]].concat()
+    }
 
     #[test]
     fn a_layout_keeps_the_rows() {
@@ -134,15 +156,20 @@ pub(crate) mod tests {
         let rows: Vec<Vec<u8>> = (0..16).map(|row| vec![row; 64]).collect();
         let rows: Vec<&[u8]> = rows.iter().map(|row| &row[..]).collect();
         assert_eq!(ROWS.packed(&rows, 32), Ok(rows.concat()));
-        let short = Layout { pack: |rows| rows[1..].concat(), ..ROWS };
-        assert_eq!(short.packed(&rows, 32), Err(LayoutError::Packed { layout, found: 960, expected: 1024 }));
-        let swapped = |rows: &[&[u8]]| {
+        let short = |rows: &[&[u8]], packed: &mut [u8]| packed[..960].copy_from_slice(&rows[..15].concat());
+        let short = Layout { group: 16, pack: short, ..ROWS };
+        assert_eq!(short.packed(&rows, 32), Err(LayoutError::Unpacked { layout, row: 15 }));
+        let swapped = |rows: &[&[u8]], packed: &mut [u8]| {
             let mut rows = rows.to_vec();
             rows.swap(3, 4);
-            rows.concat()
+            packed.copy_from_slice(&rows.concat());
         };
-        let wrong = Layout { pack: swapped, ..ROWS };
+        let wrong = Layout { group: 16, pack: swapped, ..ROWS };
         assert_eq!(wrong.packed(&rows, 32), Err(LayoutError::Unpacked { layout, row: 3 }));
+        let across = Layout { group: 8, pack: |rows, packed| packed.copy_from_slice(&turned(rows)), ..ROWS };
+        let across = Layout { unpack: |packed, _| [&packed[64..], &packed[..64]].concat(), ..across };
+        assert_eq!(across.packed(&rows, 32), Err(LayoutError::Groups { layout, group: 8 }));
+        assert!(Layout { group: 16, ..across }.packed(&rows, 32).is_ok());
         let longer = Layout { unpack: |packed, _| [packed, &[0]].concat(), ..ROWS };
         assert_eq!(longer.packed(&rows, 32), Err(LayoutError::Unpacked { layout, row: 16 }));
         let padded = Layout { unpack: |packed, _| [packed, &[PADDING; 64]].concat(), ..ROWS };

@@ -1,26 +1,23 @@
 //! Device memory of a launch: tapes, records, tables, caches and packets.
 
+use super::content::Content;
 use super::device::check_room;
 use super::error::CudaError;
 use super::fault::FAULT_WORDS;
 use super::image::abi::VmParams;
 use super::image::{Image, Record};
-use super::layout::LayoutError;
 use super::params::Params;
 use super::plain;
 use super::plan::{Plan, UNIT};
 use super::run::RunOptions;
-use super::set::{SharedForm, SharedMemory, body_sets};
-use super::tape::{self, WeightRows};
+use super::set::body_sets;
 use amk::rows::PageEdit;
 use amk::tensor::{Inputs, Row, Weight};
 use amk::vm::Bindings;
 use amk_ir::BufferId;
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DeviceRepr, result};
 use half::bf16;
-use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Weights, states and caches, which programs with the same layout may share.
 pub(super) struct Resident {
@@ -74,11 +71,20 @@ impl Resident {
             let values = to_bf16(weight(id)?);
             constants[at as usize..at as usize + values.len()].copy_from_slice(&values);
         }
-        let shared =
-            memories.iter().map(|memory| upload_shared(stream, plan, bindings, memory)).collect::<Result<_, _>>()?;
+        let zeros = |bytes: u64| stream.alloc_zeros::<u8>(bytes.max(1) as usize);
+        let shared = memories.iter().map(|memory| zeros(memory.bytes)).collect::<Result<Vec<_>, _>>()?;
+        let (tape, mut plain) = (zeros(tape_bytes)?, zeros(plain_bytes)?);
+        plain::upload_states(stream, plan, image, bindings, &mut plain)?;
+        let mut content = Content::new(plan, bindings);
+        for (memory, bytes) in memories.iter().zip(&shared) {
+            content.shared(memory, address(bytes, stream))?;
+        }
+        content.plain(image, address(&plain, stream))?;
+        content.tapes(image, address(&tape, stream))?;
+        content.upload(stream, progress)?;
         Ok(Self {
-            tape: upload_tapes(stream, plan, image, bindings, progress)?,
-            plain: plain::upload(stream, plan, image, bindings, progress)?,
+            tape,
+            plain,
             constants: copied(stream, &constants)?,
             shared,
             pages: memories.iter().map(|memory| memory.page).collect(),
@@ -261,91 +267,4 @@ pub(super) fn to_bf16(weight: &Weight) -> Vec<bf16> {
         }
     }
     out
-}
-
-/// Allocates shared memory, filled with its weights or zeros.
-fn upload_shared(
-    stream: &Arc<CudaStream>,
-    plan: &Plan,
-    bindings: &Bindings,
-    memory: &SharedMemory,
-) -> Result<CudaSlice<u8>, CudaError> {
-    let mut bytes = stream.alloc_zeros::<u8>(memory.bytes.max(1) as usize)?;
-    let mut at = 0;
-    for &(id, form) in &memory.content {
-        let weight = bound(plan, bindings, id)?;
-        let content: Vec<u8> = match form {
-            SharedForm::BF16 => to_bf16(weight).into_iter().flat_map(bf16::to_le_bytes).collect(),
-            SharedForm::F32 => weight.to_f32().iter().flat_map(|value| value.to_le_bytes()).collect(),
-        };
-        let buffer = &plan.program.buffers[id.index()];
-        let (expected, found) = (buffer.len(), weight.len() as u64);
-        let end = at + content.len();
-        if found != expected || end as u64 > memory.bytes {
-            return Err(CudaError::Misshapen { name: buffer.name.clone(), expected, found });
-        }
-        stream.memcpy_htod(&content, &mut bytes.slice_mut(at..end))?;
-        at = end;
-    }
-    Ok(bytes)
-}
-
-/// A worker's tape.
-type Packed = Result<Vec<u8>, LayoutError>;
-
-/// Packs the workers' tapes on all cores and copies each to the device.
-fn upload_tapes(
-    stream: &Arc<CudaStream>,
-    plan: &Plan,
-    image: &Image,
-    bindings: &Bindings,
-    progress: &mut dyn FnMut(f64),
-) -> Result<CudaSlice<u8>, CudaError> {
-    let workers = plan.schedule.workers as usize;
-    let mut weights: HashMap<BufferId, &Weight> = HashMap::new();
-    for WeightRows { weight, .. } in image.pieces.iter().flatten().flat_map(|piece| &piece.parts) {
-        if !weights.contains_key(weight) {
-            weights.insert(*weight, bound(plan, bindings, *weight)?);
-        }
-    }
-    let pack = |worker: usize| -> Packed {
-        let mut out = Vec::new();
-        for piece in &image.pieces[worker] {
-            let of_parts: Vec<&Weight> = piece.parts.iter().map(|part| weights[&part.weight]).collect();
-            tape::pack(piece, &of_parts, &mut out)?;
-        }
-        Ok(out)
-    };
-    let mut tape = stream.alloc_zeros::<u8>(image.tape_at.last().copied().unwrap_or(0).max(1) as usize)?;
-    let next = AtomicUsize::new(0);
-    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(workers);
-    let (send, receive) = std::sync::mpsc::sync_channel::<(usize, Packed)>(threads);
-    std::thread::scope(|scope| -> Result<(), CudaError> {
-        for _ in 0..threads {
-            let (send, next, pack) = (send.clone(), &next, &pack);
-            scope.spawn(move || {
-                loop {
-                    let worker = next.fetch_add(1, Ordering::Relaxed);
-                    if worker >= workers || send.send((worker, pack(worker))).is_err() {
-                        break;
-                    }
-                }
-            });
-        }
-        drop(send);
-        let receive = receive;
-        for (done, (worker, packed)) in receive.iter().enumerate() {
-            let packed = packed?;
-            let (start, end) = (image.tape_at[worker] as usize, image.tape_at[worker + 1] as usize);
-            if packed.len() != end - start {
-                let (at, what) = (format!("worker {worker}"), "has a tape of other bytes than its records".to_owned());
-                return Err(CudaError::Image { at, what });
-            }
-            stream.memcpy_htod(&packed, &mut tape.slice_mut(start..end))?;
-            stream.synchronize()?;
-            progress((done + 1) as f64 / workers as f64);
-        }
-        Ok(())
-    })?;
-    Ok(tape)
 }

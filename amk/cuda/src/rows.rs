@@ -14,6 +14,7 @@ use super::options::VmOptions;
 use super::params::Params;
 use super::plan::{Plan, Unsupported, WeightForms};
 use super::run::RunOptions;
+use super::start::{StartClock, StartTimes};
 use super::target::GpuTarget;
 use super::trace::Trace;
 use amk::rows::{PageEdit, PlacedRow, RowLimits, RowVm, contract};
@@ -28,7 +29,7 @@ use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use wanted::{LEFT, Wanted, choices, chooser};
 use width::Width;
 
@@ -61,6 +62,7 @@ pub struct RowsVm {
     /// What the last step ran, and the position of its first row.
     last: (Ran, u32),
     time: Duration,
+    start: StartTimes,
 }
 
 /// The program of a step.
@@ -104,7 +106,9 @@ impl RowsVm {
         pages: u32,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Self, CudaError> {
+        let mut clock = StartClock::start();
         let (context, target) = open()?;
+        clock.opened();
         let forms = WeightForms::of(options.precision, bindings);
         let graph = kernel.graph()?;
         let fields = options.schedule.as_ref().unwrap_or(instance.schedule_in(graph));
@@ -115,11 +119,12 @@ impl RowsVm {
             if most < rows.most {
                 fields.ring = PartialRing::default(); // what is given is for wide steps
             }
-            let options = VmOptions { schedule: Some(fields), ..options.clone() };
+            let (options, began) = (VmOptions { schedule: Some(fields), ..options.clone() }, Instant::now());
             let ready = Ready::with_pages(kernel, instance, target, &options, &forms, None, pages)?;
+            let planned = began.elapsed();
             Self::check(&ready.plan)?;
             let code = ready.code(target, cache, &options)?;
-            Ok::<_, CudaError>((ready, code))
+            Ok::<_, CudaError>((ready, code, planned))
         };
         let prepare_alone = || {
             let options = alone::options(options, fields)?;
@@ -136,11 +141,12 @@ impl RowsVm {
             let ready = joined.collect::<Result<Vec<_>, _>>()?;
             Ok::<_, CudaError>((ready, alone.join().unwrap_or_else(|panic| resume_unwind(panic))))
         })?;
+        clock.prepared(ready.iter().map(|&(.., planned)| planned).max().unwrap_or_default());
         // SAFETY: memory is used on a single stream.
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream()?;
         let mut widths: Vec<Width> = Vec::new();
-        for (ready, code) in ready {
+        for (ready, code, _) in ready {
             bindings.check(ready.verified.constants())?;
             let function = load(&context, &ready.plan, code)?;
             let resident = match widths.first() {
@@ -187,6 +193,7 @@ impl RowsVm {
             wanted: Wanted::default(),
             last: (Ran::Width(0), 0),
             time: Duration::ZERO,
+            start: clock.copied(),
         })
     }
 
@@ -239,6 +246,11 @@ impl RowsVm {
     /// Returns the verified program that the last step ran.
     pub fn ran(&self) -> &Verified {
         &self.program(self.last.0).verified
+    }
+
+    /// Returns where the time to make the VM went.
+    pub fn start_times(&self) -> StartTimes {
+        self.start
     }
 
     /// Returns the trace of the last step.

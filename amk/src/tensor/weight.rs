@@ -475,7 +475,7 @@ mod tests {
             }
         },
         encode: None,
-        check: |_| Ok(()),
+        check: None,
         dot: None,
         dot_q8: None,
     };

@@ -19,7 +19,8 @@ const MOST: usize = 1024;
 pub(crate) const PAIR: usize = 32;
 
 /// The layout of `capped_linear`.
-pub(crate) const LAYOUT: Layout = Layout { name: "capped_linear", encoding: &BF16, bytes: bf16_bytes, pack, unpack };
+pub(crate) const LAYOUT: Layout =
+    Layout { name: "capped_linear", encoding: &BF16, group: (GROUP * UNIT) as u32, bytes: bf16_bytes, pack, unpack };
 
 /// Columns of a block: as many as divide all, in whole pairs.
 pub(crate) fn width(columns: usize) -> usize {
@@ -49,15 +50,18 @@ fn in_pair(at: usize) -> (usize, usize) {
     (lane / 4 + 8 * (register % 2), 8 * (lane % 4) + 4 * fragment + 2 * (register / 2) + half)
 }
 
-/// The bytes of a task's rows in the order of the tape.
-fn pack(rows: &[&[u8]]) -> Vec<u8> {
+/// Writes the bytes of a task's rows in the order of the tape.
+fn pack(rows: &[&[u8]], packed: &mut [u8]) {
     let columns = rows.first().map_or(0, |row| row.len() / 2);
-    let mut packed = Vec::with_capacity(rows.len() * columns * 2);
-    in_order(rows.len(), columns, |row, column| packed.extend(&rows[row][2 * column..][..2]));
-    packed
+    let mut elements = packed.chunks_exact_mut(2);
+    in_order(rows.len(), columns, |row, column| {
+        if let Some(element) = elements.next() {
+            element.copy_from_slice(&rows[row][2 * column..][..2]);
+        }
+    });
 }
 
-/// The rows of what [`pack`] gave, one after the other.
+/// The rows of what [`pack`] wrote, one after the other.
 fn unpack(packed: &[u8], columns: u32) -> Vec<u8> {
     let columns = columns as usize;
     let mut rows = vec![0; packed.len()];
@@ -89,7 +93,8 @@ mod tests {
         for (rows, columns) in [(16, 32), (32, 96), (144, 1568), (16, 5120)] {
             let elements = (0..rows * columns).flat_map(|at| (at as u16).to_le_bytes());
             let matrix: Vec<u8> = elements.collect();
-            let packed = pack(&matrix.chunks_exact(2 * columns).collect::<Vec<_>>());
+            let mut packed = vec![0; matrix.len()];
+            pack(&matrix.chunks_exact(2 * columns).collect::<Vec<_>>(), &mut packed);
             assert_eq!(unpack(&packed, columns as u32), matrix, "{rows} x {columns}");
         }
     }

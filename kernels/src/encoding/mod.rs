@@ -142,7 +142,7 @@ pub const fn encoding<const BYTES: usize, B: Blocks<BYTES>>(name: &'static str) 
         float: None,
         decode: dot::decode::<BYTES, B>,
         encode: None,
-        check: |block| block.as_array().map_or(Err("is cut short"), B::check),
+        check: Some(|block| block.as_array().map_or(Err("is cut short"), B::check)),
         dot: Some(dot::block_products::<BYTES, B>),
         dot_q8: None,
     }

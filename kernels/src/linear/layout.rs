@@ -14,7 +14,8 @@ use amk_cuda::{Layout, PADDING};
 
 /// The layout of the fused projections over tiles `T` of an encoding.
 pub(super) const fn projection<T: Tile>(encoding: &'static Encoding) -> Layout {
-    Layout { name: "projection", encoding, bytes: bytes::<T>, pack: pack::<T>, unpack: unpack::<T> }
+    let group = GROUP_UNITS * UNIT;
+    Layout { name: "projection", encoding, group, bytes: bytes::<T>, pack: pack::<T>, unpack: unpack::<T> }
 }
 
 /// Returns how a projection reads its input: tiles per warp of a block of weights, and passes.
@@ -44,9 +45,8 @@ fn bytes<T: Tile>(rows: u32, columns: u32) -> u64 {
     u64::from(rows.div_ceil(UNIT)) * u64::from(columns / T::COLUMNS as u32) * T::BYTES as u64
 }
 
-fn pack<T: Tile>(rows: &[&[u8]]) -> Vec<u8> {
+fn pack<T: Tile>(rows: &[&[u8]], packed: &mut [u8]) {
     let columns = rows.first().map_or(0, |row| row.len() / T::ROW * T::COLUMNS);
-    let mut packed = vec![0; bytes::<T>(rows.len() as u32, columns as u32) as usize];
     let mut packs = packed.chunks_exact_mut(T::BYTES);
     let padding = vec![PADDING; T::ROW];
     in_order(rows.len(), columns, T::COLUMNS, |unit, column| {
@@ -56,7 +56,6 @@ fn pack<T: Tile>(rows: &[&[u8]]) -> Vec<u8> {
             T::pack(n, row, pack);
         }
     });
-    packed
 }
 
 fn unpack<T: Tile>(packed: &[u8], columns: u32) -> Vec<u8> {
@@ -80,6 +79,7 @@ pub(super) mod tests {
     use super::*;
     use crate::abi::TILE;
     use crate::linear::tile::TileKind;
+    use crate::linear::tile::reference::Defined;
     use amk_cuda::image::abi::CHUNK;
 
     #[test]
@@ -92,12 +92,32 @@ pub(super) mod tests {
         }
     }
 
+    /// Rows of many different bytes.
+    pub(crate) fn bytes_of_rows(encoding: &Encoding, rows: usize, columns: usize) -> Vec<u8> {
+        (0..rows * encoding.bytes_of(columns)).map(|at| (at.wrapping_mul(0x9e37_79b9) >> 13) as u8).collect()
+    }
+
+    /// The tape of rows, packed as their tiles are defined.
+    pub(crate) fn straight<T: Defined>(rows: &[&[u8]]) -> Vec<u8> {
+        let columns = rows[0].len() / T::ROW * T::COLUMNS;
+        let mut packed = Vec::new();
+        in_order(rows.len(), columns, T::COLUMNS, |unit, column| {
+            let mut pack = vec![0; T::BYTES];
+            for n in 0..UNIT as usize {
+                let padding = vec![PADDING; T::ROW];
+                let row = rows.get(unit + n).map_or(&padding[..], |row| &row[column / T::COLUMNS * T::ROW..][..T::ROW]);
+                T::pack_defined(n, row, &mut pack);
+            }
+            packed.extend(pack);
+        });
+        packed
+    }
+
     /// Checks that a layout keeps rows of many different bytes.
     pub(crate) fn check(kind: &TileKind, rows: u32, columns: u32) {
-        let of_row = kind.layout.encoding.bytes_of(columns as usize);
-        let byte = |at: usize| (at.wrapping_mul(0x9e37_79b9) >> 13) as u8;
-        let matrix: Vec<u8> = (0..rows as usize * of_row).map(byte).collect();
-        let of_rows: Vec<&[u8]> = matrix.chunks_exact(of_row).collect();
+        let encoding = kind.layout.encoding;
+        let matrix = bytes_of_rows(encoding, rows as usize, columns as usize);
+        let of_rows: Vec<&[u8]> = matrix.chunks_exact(encoding.bytes_of(columns as usize)).collect();
         let packed = kind.layout.packed(&of_rows, columns).expect("the layout should keep the rows");
         assert_eq!(packed.len() as u32, rows.div_ceil(8) * (columns / TILE_K) * kind.bytes, "{kind:?}");
     }

@@ -2,6 +2,8 @@
 //! decodes them to A fragments.
 
 mod groups;
+#[cfg(test)]
+pub(super) mod reference;
 
 use super::layout::projection;
 use crate::abi::{TILE, TILE_K};
@@ -105,8 +107,12 @@ impl Tile for Plain {
     const BYTES: usize = TILE as usize;
 
     fn pack(n: usize, row: &[u8], packed: &mut [u8]) {
-        for (to, from) in Self::pairs(n) {
-            packed[to..to + 4].copy_from_slice(&row[from..from + 4]);
+        let words: &[[u8; 4]] = row.as_chunks().0;
+        let places = packed[n * 64..][..64].as_chunks_mut::<16>().0;
+        for piece in 0..4 {
+            let first = piece / 2 * 8 + piece % 2;
+            let of_quads = [words[first], words[first + 2], words[first + 4], words[first + 6]];
+            places[piece ^ (n / 2 % 4)].copy_from_slice(of_quads.as_flattened());
         }
     }
 
@@ -165,6 +171,12 @@ fn byte_columns(quad: usize) -> [usize; 8] {
     [0, 16, 1, 17, 2, 18, 3, 19].map(|column| 4 * quad + column)
 }
 
+/// The bytes of a word with the middle ones in each other's place: from the columns 0, 1, 2, 3 to
+/// the order of `columns`.
+fn middle_swapped(word: u32) -> u32 {
+    word & 0xff00_00ff | (word & 0xff00) << 8 | word >> 8 & 0xff00
+}
+
 impl<B: Coded> Tile for Codes<B> {
     const COLUMNS: usize = GROUP * B::GROUPS;
     const ROW: usize = B::BLOCK;
@@ -173,21 +185,27 @@ impl<B: Coded> Tile for Codes<B> {
     fn pack(n: usize, row: &[u8], packed: &mut [u8]) {
         for (group, tile) in packed.chunks_exact_mut(Self::CODES).take(B::GROUPS).enumerate() {
             let codes = B::codes(row, group);
-            for quad in 0..4 {
-                let lane = n * 4 + quad;
-                if B::BITS == 8 {
-                    tile[lane * 8..][..8].copy_from_slice(&byte_columns(quad).map(|column| codes[column]));
-                    continue;
-                }
-                let (mut low, mut high) = (0u32, 0u16);
-                for (at, column) in columns(quad).into_iter().enumerate() {
-                    low |= u32::from(codes[column] & 15) << (4 * at);
-                    high |= u16::from(codes[column] >> 4) << (Self::UPPER * at);
-                }
+            let (first, second) = codes.split_at(GROUP / 2);
+            if B::BITS == 8 {
+                let pairs = tile[n * GROUP..][..GROUP].as_chunks_mut().0;
+                pairs.iter_mut().zip(first.iter().zip(second)).for_each(|(to, (&a, &b))| *to = [a, b]);
+                continue;
+            }
+            let (first, second) = (first.as_chunks().0, second.as_chunks().0);
+            let (low, upper) = tile.split_at_mut(8 * 4 * 4);
+            let low = low[n * 16..][..16].as_chunks_mut().0;
+            for (to, (a, b)) in low.iter_mut().zip(first.iter().zip(second)) {
+                let [a, b] = [a, b].map(|codes| u32::from_le_bytes(*codes) & 0x0f0f_0f0f);
+                let low = middle_swapped(a | b << 4);
                 let moved = B::MOVED.iter().fold(0, |word, (mask, turn)| word | (low & mask).rotate_left(*turn));
-                tile[lane * 4..][..4].copy_from_slice(&moved.to_le_bytes());
-                let upper = Self::UPPER;
-                tile[128 + lane * upper..][..upper].copy_from_slice(&high.to_le_bytes()[..upper]);
+                *to = moved.to_le_bytes();
+            }
+            let upper = upper[n * 4 * Self::UPPER..][..4 * Self::UPPER].chunks_exact_mut(Self::UPPER.max(1));
+            for (to, (a, b)) in upper.zip(first.iter().zip(second)) {
+                let [a, b] = [a, b].map(|codes| u32::from_le_bytes(*codes) >> 4 & 0x0f0f_0f0f);
+                let pairs = middle_swapped(a | b << Self::UPPER).to_le_bytes();
+                let high = (0..4).fold(0, |high, at| high | u16::from(pairs[at]) << (2 * Self::UPPER * at));
+                to.copy_from_slice(&high.to_le_bytes()[..Self::UPPER]);
             }
         }
         B::scales(row, &mut packed[B::GROUPS * Self::CODES + n * B::SCALES..][..B::SCALES]);
