@@ -43,6 +43,17 @@ AMK_DEVICE bool barrier_passed(u32 bar, u32 parity) {
     return ok;
 }
 
+// The same without waiting for a while.
+AMK_DEVICE bool barrier_has_passed(u32 bar, u32 parity) {
+    u32 ok;
+    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 "
+                 "%0, 1, 0, p; }"
+                 : "=r"(ok)
+                 : "r"(bar), "r"(parity)
+                 : "memory");
+    return ok;
+}
+
 // ---- global memory ----
 AMK_DEVICE uint4 load_relaxed(const u64* p) {
     // Loads two packets at once. Each 8-byte half is a single access, so a packet is never torn.

@@ -189,6 +189,11 @@ struct TeamPart {
 struct StageWalk {
     u32 n = 0, slot = 0, at, here; // a stage: its number, slot, shared address and tiles
 
+    // Whether the next stage is there.
+    AMK_DEVICE bool arrived(const Worker& w) const {
+        return all(
+            barrier_has_passed(shared_address(w.s.stage_full) + 8 * slot, w.filled >> slot & 1));
+    }
     // Waits for the next stage.
     AMK_DEVICE void enter(Worker& w, const WideGroup& c) {
         at = w.data + slot * c.bytes, here = min(c.step, c.tiles - (n << c.log));
@@ -208,27 +213,35 @@ struct StageWalk {
     }
 };
 
-// Products of tiles that the tensor cores read, with inputs as they are.
+// Products of tiles that the tensor cores read, with inputs as they are. They go on while the next
+// stage is entered. But with few slots the copies of a late stage wait for this one's.
 template <u32 COLUMNS>
 AMK_DEVICE void multiply_from_memory(Worker& w, const WideGroup& c, const TeamPart& team,
                                      WideSums<COLUMNS>& sums) {
     StageWalk stage;
     u32 before = 0;
+    bool held = false; // the slot before
     const u32 whole = c.tiles >> c.log;
-    const bool several = c.step > c.shares; // tiles of a stage for each team
+    const bool several = c.step > c.shares, // tiles of a stage for each team
+        few = COLUMNS == 128 && c.stages <= IN_FLIGHT;
 #pragma unroll 1
     for (; stage.n < whole; stage.advance(c)) {
+        if (few && held && !stage.arrived(w)) {
+            sums.end();
+            StageWalk::leave(w, before);
+            held = false;
+        }
         stage.enter(w, c);
         sums.begin_stage(c, stage.at, team.part, team.share, c.step);
         if (several)
             sums.template end_before<2>();
         else
             sums.template end_before<1>();
-        if (stage.n) StageWalk::leave(w, before);
-        before = stage.slot;
+        if (held) StageWalk::leave(w, before);
+        before = stage.slot, held = true;
     }
     sums.end();
-    if (whole) StageWalk::leave(w, before);
+    if (held) StageWalk::leave(w, before);
     if (stage.n == c.count()) return;
     stage.enter(w, c);
     if (team.share < stage.here) {
