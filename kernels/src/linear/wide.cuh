@@ -97,7 +97,7 @@ template <u32 COLUMNS> struct WideSums {
         wgmma_end<LEFT>();
 #endif
     }
-    // The same by the instructions that every GPU has: 16 columns at a time.
+    // Adds a tile times inputs by the instructions that every GPU has: 16 columns at a time.
     AMK_DEVICE void multiply(const Worker& w, const uint4& a, u32 inputs) {
         const u32 block = inputs & ~127u, piece = (inputs & 127u) / 16;
 #pragma unroll
