@@ -15,7 +15,7 @@ impl Start {
         Self { began: Instant::now(), parts: Vec::new() }
     }
 
-    /// What was done since the last part.
+    /// Ends a part, which began where the last one ended.
     pub(crate) fn done(&mut self, what: &'static str) {
         let known: Duration = self.parts.iter().map(|&(_, part)| part).sum();
         self.parts.push((what, self.began.elapsed().saturating_sub(known)));

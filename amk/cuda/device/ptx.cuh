@@ -25,25 +25,6 @@ AMK_DEVICE void barrier_init(u32 bar, u32 count) {
 AMK_DEVICE void barrier_arrive(u32 bar) {
     asm volatile("{ .reg .b64 t; mbarrier.arrive.shared::cta.b64 t, [%0]; }" ::"r"(bar) : "memory");
 }
-AMK_DEVICE bool barrier_passed(u32 bar, u32 parity) {
-    u32 ok;
-#if __CUDA_ARCH__ >= 900
-    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 "
-                 "%0, 1, 0, p; }"
-                 : "=r"(ok)
-                 : "r"(bar), "r"(parity)
-                 : "memory");
-#else
-    asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 "
-                 "%0, 1, 0, p; }"
-                 : "=r"(ok)
-                 : "r"(bar), "r"(parity)
-                 : "memory");
-#endif
-    return ok;
-}
-
-// The same without waiting for a while.
 AMK_DEVICE bool barrier_has_passed(u32 bar, u32 parity) {
     u32 ok;
     asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 "
@@ -52,6 +33,20 @@ AMK_DEVICE bool barrier_has_passed(u32 bar, u32 parity) {
                  : "r"(bar), "r"(parity)
                  : "memory");
     return ok;
+}
+// The same, which waits for a while where the GPU can.
+AMK_DEVICE bool barrier_passed(u32 bar, u32 parity) {
+#if __CUDA_ARCH__ >= 900
+    u32 ok;
+    asm volatile("{ .reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 "
+                 "%0, 1, 0, p; }"
+                 : "=r"(ok)
+                 : "r"(bar), "r"(parity)
+                 : "memory");
+    return ok;
+#else
+    return barrier_has_passed(bar, parity);
+#endif
 }
 
 // ---- global memory ----
@@ -174,12 +169,6 @@ AMK_DEVICE void store_shared(u32 address, float value, bool mine) {
     asm volatile(
         "{ .reg .pred p; setp.ne.u32 p, %2, 0; @p st.shared.f32 [%0], %1; }" ::"r"(address),
         "f"(value), "r"((u32)mine));
-}
-
-AMK_DEVICE void store_shared(u32 address, const uint4& v) {
-    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y),
-                 "r"(v.z), "r"(v.w)
-                 : "memory");
 }
 
 // ---- bits ----

@@ -22,7 +22,7 @@ pub(super) struct Run<T> {
     pub(super) content: T,
 }
 
-/// What buffers are copied to.
+/// Memory that buffers are copied to.
 pub(super) trait Target: Sync {
     type Buffer: Send;
     /// A copy in flight.

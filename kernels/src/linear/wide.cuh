@@ -104,11 +104,8 @@ template <u32 COLUMNS> struct WideSums {
         for (int b = 0; b < COLUMNS / 8; b += 2) {
             const u32 column = 8 * b + (w.lane & 7) + (w.lane & 16) / 2,
                       at = block + column * 128 + (((piece + (w.lane >> 3 & 1)) ^ column) & 7) * 16;
-            u32 x[4];
-            asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                         : "=r"(x[0]), "=r"(x[1]), "=r"(x[2]), "=r"(x[3])
-                         : "r"(at));
-            mma(d[b], a, x[0], x[1]), mma(d[b + 1], a, x[2], x[3]);
+            const uint4 x = load_matrices(at);
+            mma(d[b], a, x.x, x.y), mma(d[b + 1], a, x.z, x.w);
         }
     }
     // Stores them in the memory of the stages, by share of k, column and row of the units.
