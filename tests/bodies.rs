@@ -36,7 +36,12 @@ fn run(name: &str, files: &[&str], defines: &[(&str, &str)]) -> Option<()> {
 
 /// Heads of so many elements, of a group of so many queries, and a bound of the scores. A step of
 /// one row is `paged` or has its own caches.
-fn attention(rows: &str, paged: &str, (head_dim, group, cap): (u32, u32, f32)) -> Option<()> {
+fn attention(rows: &str, paged: &str, heads: (u32, u32, f32)) -> Option<()> {
+    attention_by(rows, paged, "0", heads)
+}
+
+/// The same, of a step of rows with `packets` or without.
+fn attention_by(rows: &str, paged: &str, packets: &str, (head_dim, group, cap): (u32, u32, f32)) -> Option<()> {
     let turns = head_dim.to_string();
     let own = u32::from(rows != "0").to_string();
     let (head, group, bits) = (head_dim.to_string(), group.to_string(), format!("{:#x}u", cap.to_bits()));
@@ -46,6 +51,7 @@ fn attention(rows: &str, paged: &str, (head_dim, group, cap): (u32, u32, f32)) -
     let defines = [
         ("AMK_ROWS", rows),
         ("AMK_PAGED", paged),
+        ("AMK_ROW_PACKETS", packets),
         ("AMK_ROW_BLOCK", "8"),
         ("AMK_HEAD_DIM", &head),
         ("AMK_KINDS", "2"),
@@ -73,13 +79,17 @@ fn attention_of_two_kinds_is_the_sum_over_the_positions() {
     for paged in ["0", "1"] {
         let _ = attention("0", paged, (64, 3, 0.0));
     }
+    for heads in [(256, 4, 2.0), (128, 4, 0.0)] {
+        let _ = attention_by("8", "0", "1", heads);
+    }
 }
 
 #[test]
 fn parts_of_a_norm_are_the_norm() {
-    for rows in ["0", "3", "8", "24"] {
+    for (rows, packets) in [("0", "0"), ("3", "0"), ("3", "1"), ("8", "0"), ("8", "1"), ("24", "0")] {
         let defines = [
             ("AMK_ROWS", rows),
+            ("AMK_ROW_PACKETS", packets),
             ("AMK_ROW_BLOCK", "8"),
             ("AMK_HEAD_DIM", "128"),
             ("AMK_TURNS", "64"),

@@ -28,6 +28,7 @@ const STEPS: u32 = 70;
 
 /// The worker of `device/generic_rows.cpp`, between the ABI and the code.
 const WORKER: &str = "
+#define AMK_ROW_PACKETS 0
 struct Kept {
     float scratch[SCRATCH_FLOATS];
     RowWords rows[AMK_ROWS];
@@ -50,6 +51,8 @@ struct Worker {
     u32 pos() const { return 0; }
     void sync() const { of_block.wait(); }
     void stamp(int) const {}
+    bool dropped() const { return false; }
+    void delay() const {}
     u64* words(u32 offset, u32 row) const { return p.packets + (offset + (u64)row * AMK_ROW_WORDS); }
     void* memory(u32 at) const { return (u8*)s.scratch + at; }
 };

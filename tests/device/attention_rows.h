@@ -14,11 +14,20 @@ static float pair_element(u32 offset, u32 element, u32 row) {
     const u32 pair = *pair_at(w, offset, element / 2, row);
     return element % 2 ? bf16_high(pair) : bf16_low(pair);
 }
+// Fills values from `first` on up to `end`, of all rows.
+static void fill(u32 first, u32 end, bool next, u32 value) {
+    Worker w = {params, shared, RING, 0, 0, 7, 0, 0, 0};
+    for (u32 row = 0; row < AMK_ROWS; row++) {
+        u32* const words = (u32*)w.words(first, row) - (next ? 2 * AMK_ROWS * AMK_ROW_WORDS : 0);
+        std::fill(words, words + 2 * (end - first), value);
+    }
+}
 static void rotate(Worker& w, const Record&) { begin_rotation(w); }
 
 template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std::vector<u32>& lengths) {
     using A = Kind<LAYER>;
-    constexpr u32 INPUT = 0, OUTPUT = 4096, LSE = 5120, PARTIAL = 6144;
+    constexpr u32 INPUT = 0, OUTPUT = 4096, LSE = 5120, PARTIAL = 6144, END = PARTIAL + HEADS * SPLITS * HEAD / 2;
+    static_assert(END <= AMK_ROW_WORDS, "a row has its words");
     memset((void*)&shared, 0, sizeof(Shared));
     std::vector<u32> of_row;
     std::vector<Sequence> sequences(firsts.size());
@@ -44,6 +53,10 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
             for (u32 d = 0; d < HEAD; d++) cache.keys[head][pos * HEAD + d] = key[d], cache.values[head][pos * HEAD + d] = qkv[(HEADS + KV_HEADS + head) * HEAD + d];
         }
     }
+#if AMK_ROW_PACKETS
+    // The step before this one has stored everything, this one nothing yet.
+    fill(OUTPUT, END, false, ABSENT), fill(OUTPUT, END, true, 0);
+#endif
     by_all<rotate>({});
     const u32 block = AMK_WIDE ? AMK_ROW_BLOCK : AMK_ROWS;
     for (u32 head = 0; head < KV_HEADS; head++)
@@ -53,8 +66,17 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
         for (u32 first = 0; first < AMK_ROWS; first += block) by_all<attend_block<A>>({block, INPUT, OUTPUT, LAYER, head, 0, 0, LAYER, first, 0});
 #else
     for (u32 head = 0; head < KV_HEADS; head++)
-        for (u32 split = 0; split < SPLITS; split++) by_all<attend_rows<A>>({1, INPUT, LSE, LAYER, head, 0, 0, LAYER, split, PARTIAL});
+        for (u32 split = 0; split < SPLITS; split++) by_all<attend_rows<A>>({1, INPUT, LSE, LAYER, head, 0, OUTPUT, LAYER, split, PARTIAL});
     by_all<join_rows<A>>({HEADS * HEAD / 32, LSE, OUTPUT, 0, 0, 0, 0, 0, 0, PARTIAL});
+#endif
+#if AMK_ROW_PACKETS
+    Worker w = {params, shared, RING, 0, 0, 7, 0, 0, 0};
+    const auto cleared = [&](const char* what, u32 offset, u32 words) {
+        for (u32 row = 0; row < AMK_ROWS; row++)
+            for (u32 i = 0; i < words; i++)
+                if (*of_next_step(w, (u32*)w.words(offset, row) + i) != ABSENT) exit(printf("%s[%u] of row %u is not cleared\n", what, i, row));
+    };
+    cleared("an output", OUTPUT, HEADS * HEAD / 2), cleared("a sum", LSE, HEADS * SPLITS), cleared("a part", PARTIAL, HEADS * SPLITS * HEAD);
 #endif
     for (u32 row = 0; row < of_row.size(); row++) {
         const u32 pos = shared.rows[row].pos;
@@ -71,7 +93,7 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
 int main() {
     begin();
     caches.resize((u64)PAGES * AMK_LAYERS * KV_HEADS * Kind<0>::BLOCK_BYTES);
-    packets.resize(AMK_ROW_WORDS * AMK_ROWS + (1 << 16));
+    packets.resize(AMK_ROW_WORDS * AMK_ROWS * (1 + AMK_ROW_PACKETS) + (1 << 16));
     for (u32 i = 0; i < 4 * WORDS_OF_TABLE; i++) tables[i] = (i * 37 + 5) % PAGES;
     params.kv = caches.data(), params.packets = packets.data(), params.page_tables = tables;
     const u32 long_rows = AMK_ROWS > 8 ? 11 : 4;

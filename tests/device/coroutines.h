@@ -103,6 +103,7 @@ static u32 min(u32 a, u32 b) { return a < b ? a : b; }
 static void atomicOr(u32* to, u32 bits) { *to |= bits; }
 static uint4 load_relaxed(const u64* p) { uint4 v; memcpy(&v, p, 16); return v; }
 static u32 load_relaxed_u32(const u32* p) { return *p; }
+static void store_relaxed_u32(u32* p, u32 value) { *p = value; }
 static uint2 load_relaxed_one(const u64* p) { uint2 v; memcpy(&v, p, 8); return v; }
 static void fence_copies() {}
 static dim gridDim = {1}, blockIdx = {0};

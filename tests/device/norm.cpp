@@ -24,7 +24,14 @@ static u32* place(u32 offset, u32 pair, u32 row) {
     return pair_at(w, offset, pair, row);
 }
 static void put(u32 row, u32 pair, u32 value) { *place(INPUT, pair, row) = value; }
-static u32 output(u32 row, u32 pair) { return *place(OUTPUT, pair, row); }
+static u32 output(u32 row, u32 pair) {
+#if AMK_ROW_PACKETS
+    Worker w = {params, shared, RING, 0, 0, 7, 0, 0, 0};
+    for (u32 any = 0; any < AMK_ROWS; any++)
+        if (*of_next_step(w, place(OUTPUT, pair, any)) != ABSENT) exit(printf("pair %u is not cleared\n", pair));
+#endif
+    return *place(OUTPUT, pair, row);
+}
 static float& held(u32 row, u32 i) { return shared.residual[row * OWN_ROWS + i]; }
 constexpr u32 PER_PLACE = 4;
 constexpr auto PART = norm_rows;
@@ -61,7 +68,7 @@ static void check(u32 input, u32 shape) {
 
 int main() {
     params = {packets.data(), nullptr, constants.data(), nullptr, nullptr, 0, 0, 0, rows(), 0, 0, 1e-5f};
-    if (AMK_ROWS) packets.resize((u64)AMK_ROW_WORDS * AMK_ROWS + (1 << 16)), params.packets = packets.data();
+    if (AMK_ROWS) packets.resize((u64)AMK_ROW_WORDS * AMK_ROWS * (1 + AMK_ROW_PACKETS) + (1 << 16)), params.packets = packets.data();
     for (u32 i = 0; i < LEN; i++) constants[16 + i] = to_bf16(1 + drawn() / 2);
     for (u32 row = 0; row < rows(); row++) {
         x.emplace_back(LEN), residual.emplace_back(LEN);

@@ -28,11 +28,18 @@ struct Worker {
         if (got == epoch) return true;
         exit(printf("packet %u never came\n", offset));
     }
-    u64* words(u32 offset, u32 row) const { return p.packets + (offset + (u64)row * AMK_ROW_WORDS); }
+    bool dropped() const { return false; }
+    void delay() const {}
+    bool lacks(const u32* at) const { exit(printf("word %td never came\n", at - (const u32*)p.packets)); }
+    u32 first_row() const { return AMK_ROW_PACKETS ? AMK_ROWS : 0; }
+    u64* words(u32 offset, u32 row) const {
+        return p.packets + (offset + (u64)(row + first_row()) * AMK_ROW_WORDS);
+    }
     void* memory(u32 at) const { return __cvta_shared_to_generic(data + at); }
     u32 row_scratch() const { return data + AMK_SLOTS * AMK_CHUNK; }
     void stamp(int) const {}
 };
+static void await_by_warp(Worker&, const Record&) {}
 struct Delivery {
     static bool due(const Worker&, u32) { return true; }
 };

@@ -12,6 +12,9 @@
 #define AMK_ROW_WORDS 16384
 #define AMK_ROW_SCRATCH ((AMK_ROWS + 3) / 4 * 4 * 8192)
 #define AMK_LAYERS 2
+#ifndef AMK_ROW_PACKETS
+#define AMK_ROW_PACKETS 0
+#endif
 #ifndef AMK_PAGED
 #define AMK_PAGED 0
 #endif

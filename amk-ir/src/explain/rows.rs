@@ -9,9 +9,9 @@ pub(super) const PAGES: &[Page] = &[
         title: "a program that cannot have rows, or a call that cannot have its rows",
         text: r#"A program with `rows N` computes its function for 1 to N rows in a step. Each call says
 behind its parameters which rows it is for, some of 0..N. Steps are `barrier`, as sequences
-come and go between them; there are no tables, and no packets, as one of a row that is not in
-the step orders nothing. States, and buffers whose tiles move with the position, share their
-bytes with no other buffer.
+come and go between them; there are no tables. Packets do not move with the position, and only
+those of row 0 order anything else, as other rows may be missing. States, and buffers whose
+tiles move with the position, share their bytes with no other buffer.
 
     program @example
     rows 4

@@ -399,8 +399,16 @@ impl Verifier {
         if budget.is_spent() {
             return;
         }
-        let order = Order { sync: &self.sync, packets: &packets };
-        let most = routing.as_ref().map_or(order, |routing| Order { sync: &routing.most, packets: &packets });
+        let every = match self.packets_of_every_step(program, &packets, budget) {
+            Ok(every) => every,
+            Err(buffer) => return found.push(Violation::Packet { buffer, why: NoPacket::TooFine }),
+        };
+        if budget.is_spent() {
+            return;
+        }
+        let order = Order { sync: &self.sync, packets: &every };
+        let sync = routing.as_ref().map_or(&self.sync, |routing| &routing.most);
+        let most = Order { sync, packets: &packets };
         if !self.deadlock.check(program, most, &mut self.simulation, start, found) {
             return;
         }
@@ -434,6 +442,25 @@ impl Verifier {
             operands::check_early(program, &self.storages, storage, &mut judge);
             check_storage(&self.storages, &mut self.replay, storage, starts, &mut judge);
         }
+    }
+}
+
+impl Verifier {
+    /// The order of those packets that every step has, of all that there are: with rows these are
+    /// fewer.
+    ///
+    /// # Errors
+    /// A buffer that is cut too finely to follow.
+    fn packets_of_every_step(
+        &mut self,
+        program: &Program,
+        packets: &[Rc<PacketEdges>],
+        budget: &mut Budget,
+    ) -> Result<Vec<Rc<PacketEdges>>, BufferId> {
+        let Some(every) = rows::of_every_step(program) else { return Ok(packets.to_vec()) };
+        let mut storages = Storages::default();
+        storages.compile(&every, self.bounds.every_position);
+        Ok(vec![Rc::new(PacketEdges::at(&every, &storages, &mut self.grid, 0, budget)?)])
     }
 }
 

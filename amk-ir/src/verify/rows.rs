@@ -21,7 +21,7 @@ pub enum NoRows {
     Tables,
     /// Steps are pipelined.
     Pipelined,
-    /// There are packets, which order nothing where their row is absent.
+    /// Packets move with the position.
     Packets(BufferId),
     /// A state, or a buffer whose tiles move with the position, shares bytes with another buffer.
     SharedBytes(BufferId),
@@ -104,6 +104,36 @@ pub(super) fn stand_in(program: &Program) -> Option<Program> {
     Some(stand_in)
 }
 
+/// A stand-in whose packets are only those that every step has: of row 0, where calls for all rows
+/// write and read them. Others order nothing in steps without their rows (R2). `None` where there
+/// are no packets, and in ordinary programs.
+pub(super) fn of_every_step(stand_in: &Program) -> Option<Program> {
+    let mut every = stand_in.clone();
+    let mut any = false;
+    for call in every.tasks.iter_mut().flat_map(|task| &mut task.calls) {
+        let of = call.rows?;
+        let rows = if of.first == 0 && !of.wanted { Interval::fixed(0, 1) } else { Interval::fixed(0, 0) };
+        for operand in &mut call.operands {
+            let packet = every.buffers.get(operand.buffer.index()).is_some_and(is_packet);
+            any |= packet;
+            operand.region.intervals_mut().first_mut().filter(|_| packet).into_iter().for_each(|first| *first = rows);
+        }
+    }
+    any.then_some(every)
+}
+
+fn is_packet(buffer: &Buffer) -> bool {
+    buffer.exchange != Exchange::Counter
+}
+
+/// A packet buffer of which some tile moves.
+fn moving_packets(program: &Program) -> Option<BufferId> {
+    let mut operands = calls(program).flat_map(|(_, _, call)| &call.operands);
+    let packet = |buffer: BufferId| program.buffers.get(buffer.index()).is_some_and(is_packet);
+    let moving = operands.find(|operand| packet(operand.buffer) && operand.region.intervals().iter().any(moves));
+    moving.map(|operand| operand.buffer)
+}
+
 /// Checks what only programs with rows can do wrong; structure holds.
 pub(super) fn check(program: &Program, found: &mut Found) {
     let Some(rows) = program.rows else {
@@ -142,8 +172,8 @@ fn declared(program: &Program, rows: u32, found: &mut Found) {
     if program.steps == Steps::Pipelined {
         refuse(NoRows::Pipelined);
     }
-    if let Some(packets) = program.buffers.iter().position(|buffer| buffer.exchange != Exchange::Counter) {
-        refuse(NoRows::Packets(BufferId::from(packets)));
+    if let Some(packets) = moving_packets(program) {
+        refuse(NoRows::Packets(packets));
     }
     if let Some(buffer) = shared_bytes(program) {
         refuse(NoRows::SharedBytes(buffer));
@@ -449,8 +479,8 @@ fn no_rows(why: NoRows, names: Names<'_>) -> Words {
             ("rows in steps that are pipelined".into(), vec![note], "use `steps barrier`".into())
         }
         NoRows::Packets(buffer) => {
-            let headline = format!("packets of {} in a program with rows", names.buffer(buffer));
-            let note = "a packet of a row that is not in the step, or not wanted, orders nothing";
+            let headline = format!("packets of {} move with the position in a program with rows", names.buffer(buffer));
+            let note = "rows are at positions of their own";
             (headline, vec![note.into()], "use counters".into())
         }
         NoRows::SharedBytes(buffer) => {

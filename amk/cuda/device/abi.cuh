@@ -98,7 +98,7 @@ struct Record {
     u32 row;
     // Constant offset of a vector, such as a norm's weight.
     u32 norm;
-    // Constant offset of another vector, such as a bias.
+    // Constant offset of another vector, such as a bias, or packet offset of another output.
     u32 bias;
     // The task in the verified program.
     u32 task;

@@ -25,25 +25,32 @@ AMK_DEVICE void arrive(Worker& w, u32 counter) {
     w.sync();
     if (w.thread() == 0) add_release(w.p.packets + counter);
 }
-// Makes everything published before the arrivals visible.
+// Makes everything published before the arrivals visible to a thread, and what comes after it.
 AMK_DEVICE void await_full(Worker& w, u32 counter, u32 arrivals) {
-    if (w.thread() == 0) {
-        u32 got;
-        while ((int)((got = load_acquire(w.p.packets + counter)) - arrivals * w.epoch) < 0) {
-            if (!w.s.abandoned) continue;
-            // Recorded for every warp: it explains the packets that they will miss.
-            for (u32 warp = 0; warp < AMK_WARPS; warp++)
-                stalled(w.s, warp, FAULT_PACKET, w.step(), w.task, counter, got);
-            break;
-        }
+    u32 got;
+    while ((int)((got = load_acquire(w.p.packets + counter)) - arrivals * w.epoch) < 0) {
+        if (!w.s.abandoned) continue;
+        // Recorded for every warp: it explains the packets that they will miss.
+#pragma unroll 1
+        for (u32 warp = 0; warp < AMK_WARPS; warp++)
+            stalled(w.s, warp, FAULT_PACKET, w.step(), w.task, counter, got);
+        break;
     }
-    w.sync();
 }
 #endif
 
 AMK_DEVICE void before_task(Worker& w, const Record& r) {
 #if AMK_EXCHANGE
-    if (r.wait) await_full(w, r.wait, r.arrivals);
+    if (!r.wait) return;
+    if (w.thread() == 0) await_full(w, r.wait, r.arrivals);
+    w.sync();
+#endif
+}
+// Waits as `before_task`, for the loads of one warp.
+AMK_DEVICE void await_by_warp(Worker& w, const Record& r) {
+#if AMK_EXCHANGE
+    if (w.lane == 0) await_full(w, r.wait, r.arrivals);
+    __syncwarp();
 #endif
 }
 

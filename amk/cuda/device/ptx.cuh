@@ -88,6 +88,9 @@ AMK_DEVICE u32 load_relaxed_u32(const u32* p) {
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");
     return v;
 }
+AMK_DEVICE void store_relaxed_u32(u32* p, u32 value) {
+    asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
+}
 // Orders stores and bulk copies, or products, of the same memory.
 AMK_DEVICE void fence_copies() {
 #if __CUDA_ARCH__ >= 900

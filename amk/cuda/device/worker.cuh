@@ -105,7 +105,13 @@ struct Worker {
 #if AMK_ROWS
     // Words of a value of a row of the step.
     AMK_DEVICE u64* words(u32 offset, u32 row) const {
-        return p.packets + (offset + (u64)row * AMK_ROW_WORDS);
+        return p.packets + (offset + (u64)(row + first_row()) * AMK_ROW_WORDS);
+    }
+    // With packets, steps use two halves of the memory in turn.
+    AMK_DEVICE u32 first_row() const { return AMK_ROW_PACKETS ? (epoch & 1) * AMK_ROWS : 0; }
+    // Returns whether to keep waiting for a word of a row's value.
+    AMK_DEVICE bool lacks(const u32* at) const {
+        return !stalled(s, warp, FAULT_PACKET, step(), task, (u32)((const u64*)at - p.packets), 0);
     }
     // The memory of the ring, for bodies of wide steps.
     AMK_DEVICE void* memory(u32 at) const { return __cvta_shared_to_generic(data + at); }

@@ -16,6 +16,7 @@ pub(super) fn decode(
     words: &[u32],
     program: &Program,
     packet_at: &HashMap<BufferId, u32>,
+    row_words: u32,
     events: &[u32],
     epoch: u32,
 ) -> Option<Stuck> {
@@ -46,7 +47,7 @@ pub(super) fn decode(
                 let event = program.events.get(event);
                 format!("the counter of `{}`", Shown(event.map_or("?", |event| event.name.as_str())))
             }
-            None => packet(program, packet_at, place),
+            None => packet(program, packet_at, row_words, place),
         },
         FAULT_RING_FULL => format!("ring slot {place} to be filled"),
         FAULT_RING_EMPTY => format!("ring slot {place} to be read"),
@@ -62,17 +63,25 @@ fn signals(program: &Program, event: usize) -> u32 {
     signals.filter(|signal| signal.event.index() == event).count() as u32
 }
 
-/// Formats an element of a packet buffer, such as `mlp.3[64]`.
-fn packet(program: &Program, packet_at: &HashMap<BufferId, u32>, place: u32) -> String {
+/// Formats an element of a packet buffer, such as `mlp.3[64]`. With rows a row has `row_words`
+/// words of 8 bytes, and there are two halves of all rows.
+fn packet(program: &Program, packet_at: &HashMap<BufferId, u32>, row_words: u32, place: u32) -> String {
+    let (row, place) = match program.rows {
+        Some(rows) => (Some(place / row_words.max(1) % rows.max(1)), place % row_words.max(1)),
+        None => (None, place),
+    };
     let holds = |&(id, at): &(&BufferId, &u32)| *at <= place && program.buffers.get(id.index()).is_some();
     let Some((id, at)) = packet_at.iter().filter(holds).max_by_key(|(_, at)| **at) else {
         return format!("packet {place}");
     };
     let buffer = &program.buffers[id.index()];
-    let each = if buffer.dtype == DType::BF16 { 2 } else { 1 };
+    let of_word = if row.is_some() { 2 } else { 1 };
+    let each = of_word * if buffer.dtype == DType::BF16 { 2 } else { 1 };
     let elements = buffer.len() as u32;
     let mut element = (place - at) * each;
-    if let Exchange::Packet { slots } = buffer.exchange
+    if let Some(row) = row {
+        element += row * (elements / program.rows.unwrap_or(1).max(1));
+    } else if let Exchange::Packet { slots } = buffer.exchange
         && element < elements.next_multiple_of(each) * u32::from(slots)
     {
         element %= elements.max(1);
@@ -112,21 +121,21 @@ mod tests {
     fn the_first_task_of_all_workers_is_named_with_its_element() {
         let (program, at) = program();
         let mut words = vec![0; FAULT_WORDS * 4];
-        assert_eq!(decode(&words, &program, &at, &[], 5), None);
+        assert_eq!(decode(&words, &program, &at, 0, &[], 5), None);
         words[0] = 1;
         // Worker 0 waits for its ring in step 1, worker 1 for a packet in step 0, worker 2 for a
         // packet of a later task.
         words[8..14].copy_from_slice(&[0, FAULT_RING_FULL, 1, 2, 3, 0]);
         words[16..22].copy_from_slice(&[0, FAULT_PACKET, 0, 7, 17, 4]);
         words[24..30].copy_from_slice(&[0, FAULT_PACKET, 0, 8, 45, 4]);
-        let stuck = decode(&words, &program, &at, &[], 5).expect("it was abandoned");
+        let stuck = decode(&words, &program, &at, 0, &[], 5).expect("it was abandoned");
         assert_eq!(
             (stuck.worker, stuck.task.as_str(), stuck.event.as_str(), stuck.wanted, stuck.found, stuck.step),
             (1, "t7 (?)", "`x[34]`", 5, 4, 0)
         );
         words[17] = 0;
         // The second slot of `best`: element 5 of 8.
-        assert_eq!(decode(&words, &program, &at, &[], 5).expect("it was abandoned").event, "`best[2, 1]`");
+        assert_eq!(decode(&words, &program, &at, 0, &[], 5).expect("it was abandoned").event, "`best[2, 1]`");
     }
 
     #[test]
@@ -138,7 +147,7 @@ mod tests {
         let mut words = vec![0; FAULT_WORDS * 2];
         words[0] = 1;
         words[8..14].copy_from_slice(&[0, FAULT_PACKET, 2, 7, 64, 48]);
-        let stuck = decode(&words, &program, &at, &[64], 5).expect("it was abandoned");
+        let stuck = decode(&words, &program, &at, 0, &[64], 5).expect("it was abandoned");
         assert_eq!((stuck.event.as_str(), stuck.wanted, stuck.found), ("the counter of `x`", 49, 48));
     }
 }

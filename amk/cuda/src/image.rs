@@ -19,7 +19,7 @@ use super::tape::Piece;
 use crate::extensions::Extensions;
 use crate::set::{SharedMemory, body_sets};
 use amk_ir::verify::Verified;
-use amk_ir::{Buffer, BufferId, BufferKind, DType, Exchange};
+use amk_ir::{Buffer, BufferId, BufferKind, DType, Exchange, Program};
 use std::collections::HashMap;
 
 /// The device's encoding of a program.
@@ -101,7 +101,7 @@ impl Image {
     fn places(plan: &Plan) -> Self {
         let (packet_at, mut packets) = place_packets(plan);
         let row_words = plan.rows().map_or(0, |_| packets);
-        packets *= plan.rows().unwrap_or(1);
+        packets *= plan.rows().map_or(1, |rows| rows * halves(&plan.program));
         let events = event::place(&plan.program, &mut packets);
         let (constants, constant_len) = place_constants(plan);
         let mut shared = Extensions::default();
@@ -146,6 +146,13 @@ impl Image {
     pub(super) fn memories(&self) -> Vec<SharedMemory> {
         body_sets().into_iter().flat_map(|set| set.shared.memories(self)).collect()
     }
+}
+
+/// The halves of the values of rows: a step with packets writes one, and clears the other for the
+/// next.
+pub(super) fn halves(program: &Program) -> u32 {
+    let packets = program.buffers.iter().any(|buffer| buffer.exchange != Exchange::Counter);
+    if packets { 2 } else { 1 }
 }
 
 /// Returns the offsets of packet buffers, and the number of packets.

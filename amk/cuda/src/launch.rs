@@ -327,8 +327,10 @@ impl Vm {
     /// Returns the fault of the launch whose first epoch was `epoch`.
     fn watch(&mut self, epoch: u32) -> Result<(), CudaError> {
         let words = self.stream.clone_dtoh(&self.memory.fault)?;
-        let Image { packet_at, events, .. } = &self.image;
-        let Some(stuck) = fault::decode(&words, &self.plan.program, packet_at, events, epoch) else { return Ok(()) };
+        let Image { packet_at, row_words, events, .. } = &self.image;
+        let Some(stuck) = fault::decode(&words, &self.plan.program, packet_at, *row_words, events, epoch) else {
+            return Ok(());
+        };
         self.forget()?;
         Err(CudaError::Stuck(stuck))
     }

@@ -44,6 +44,8 @@ pub(super) struct Memory {
     scratch: CudaSlice<f32>,
     scratch_len: u32,
     pub(super) packets: CudaSlice<u64>,
+    /// Words of 8 bytes that are absent until a step writes them, the first ones.
+    absent: usize,
     pub(super) fault: CudaSlice<u32>,
 }
 
@@ -145,7 +147,8 @@ impl Memory {
         check_room(stream.context(), Self::bytes(plan, image))?;
         // A worker prefetches one record.
         let records: Vec<Record> = image.records.iter().copied().chain([Record::default()]).collect();
-        Ok(Self {
+        let absent = if plan.has_row_packets() { image.row_words * plan.rows().unwrap_or(0) * 2 } else { 0 };
+        let mut memory = Self {
             resident,
             tape_at: stream.clone_htod(&image.tape_at)?,
             records: stream.clone_htod(&records)?,
@@ -154,8 +157,11 @@ impl Memory {
             scratch: stream.alloc_zeros::<f32>(plain::scratch(plan, image).max(1))?,
             scratch_len: image.plain.scratch,
             packets: stream.alloc_zeros::<u64>(image.packets as usize)?,
+            absent: absent as usize,
             fault: stream.alloc_zeros::<u32>(FAULT_WORDS * (1 + plan.schedule.workers as usize))?,
-        })
+        };
+        memory.forget(stream)?;
+        Ok(memory)
     }
 
     /// Returns a copy of a state of generic tasks.
@@ -221,6 +227,12 @@ impl Memory {
     /// Failing driver calls.
     pub(super) fn forget(&mut self, stream: &Arc<CudaStream>) -> Result<(), CudaError> {
         stream.memset_zeros(&mut self.packets)?;
+        const ABSENT: u8 = 0xff;
+        let bytes = self.absent.min(self.packets.len()) * size_of::<u64>();
+        if bytes > 0 {
+            // SAFETY: the memory has these bytes, and is used on this stream alone.
+            unsafe { result::memset_d8_async(address(&self.packets, stream), ABSENT, bytes, stream.cu_stream()) }?;
+        }
         Ok(stream.memset_zeros(&mut self.fault)?)
     }
 }

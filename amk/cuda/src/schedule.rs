@@ -76,7 +76,7 @@ impl GpuTarget {
             return Err(ScheduleError::Unhonoured { field, found: to, own: from });
         }
         let rows = schedule.rows.map_or(0, |rows| rows.most);
-        if rows > 0 && schedule.exchange == ExchangeBy::Packets {
+        if rows > NARROW_ROWS && schedule.exchange == ExchangeBy::Packets {
             let (found, own) = (schedule.exchange.name().to_owned(), own.exchange.name().to_owned());
             return Err(ScheduleError::Unhonoured { field: "exchange", found, own });
         }
@@ -127,7 +127,7 @@ impl GpuTarget {
         Schedule {
             rows: Some(RowSchedule { most: rows, block: None }),
             steps: Steps::Barrier,
-            exchange: ExchangeBy::Counters,
+            exchange: if rows > NARROW_ROWS { ExchangeBy::Counters } else { own.exchange },
             ring: Ring { slots: own.ring.slots.min(self.deepest_ring(rows)), ..own.ring },
             ..own
         }

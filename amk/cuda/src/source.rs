@@ -50,6 +50,7 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     out.push_str("__device__ __forceinline__ void bodies_copy(Shared&, u32, u32, u32);\n");
     out.push_str("__device__ __forceinline__ void bodies_see_logits(Worker&, const float*, u32, u32);\n");
     let _ = writeln!(out, "#define AMK_ROWS {}", plan.rows().unwrap_or(0));
+    let _ = writeln!(out, "#define AMK_ROW_PACKETS {}", u32::from(plan.has_row_packets()));
     if let Some(rows) = plan.rows() {
         let words = Image::row_words(plan);
         let _ = writeln!(out, "#define AMK_ROW_WORDS {words}u\n#define AMK_ROW_SCRATCH {}", row_scratch(rows));

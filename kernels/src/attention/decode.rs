@@ -101,20 +101,29 @@ fn results(record: &Record, places: &Places<'_>, form: AttentionForm) -> Result<
     let shape = [heads, form.splits, form.head_dim];
     let partial = places.whole("partial", record.partial, &shape, Format::Words)?;
     let attended = places.whole("output", record.output, &[heads * form.head_dim], Format::Pairs)?;
-    // With a single active split, attention itself writes the result.
-    let combined = noted(places)?.combined.get(&partial).copied();
-    if combined != Some(attended) {
-        let expected = combined.map_or("nothing".to_owned(), |id| places.name(id));
-        let what =
-            format!("point at {}, but {} is combined into {expected}", places.name(attended), places.name(partial));
-        return Err(Refusal::new("output, partial", what));
-    }
+    combined_into(places, ("output, partial", attended), partial)?;
     let layer = layer(places, partial)?;
     if layer != Some(record.layer) {
         let what = format!("is {}, {} is of layer {layer:?}", record.layer, places.name(partial));
         return Err(Refusal::new("layer, partial", what));
     }
     Ok([partial, attended])
+}
+
+/// Checks where split results are combined: with a single active split, attention itself writes the
+/// result there.
+pub(super) fn combined_into(
+    places: &Places<'_>,
+    (fields, attended): (&'static str, BufferId),
+    partial: BufferId,
+) -> Result<(), Refusal> {
+    let combined = noted(places)?.combined.get(&partial).copied();
+    if combined == Some(attended) {
+        return Ok(());
+    }
+    let expected = combined.map_or("nothing".to_owned(), |id| places.name(id));
+    let what = format!("point at {}, but {} is combined into {expected}", places.name(attended), places.name(partial));
+    Err(Refusal::new(fields, what))
 }
 
 fn attend<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {

@@ -1,6 +1,6 @@
 //! Decodes the records of attention for steps of rows.
 
-use super::decode::{form, joined};
+use super::decode::{combined_into, form, joined};
 use super::form::{by_kind, first_alike, of_any_kind};
 use super::phase::BLOCK;
 use crate::fused::{AttentionForm, RotaryTable, Shared};
@@ -19,7 +19,12 @@ pub(crate) const APPEND: RecordKind =
 
 /// Records of attention to splits of the positions.
 pub(crate) const PARTS: RecordKind =
-    RecordKind { dispatch: |plan| narrow(plan, "attend_rows"), ..RecordKind::new("PARTS", parts) };
+    // It waits for what this step appends where it comes to it.
+    RecordKind {
+        dispatch: |plan| narrow(plan, "attend_rows"),
+        awaits: Plan::has_row_packets,
+        ..RecordKind::new("PARTS", parts)
+    };
 
 /// Records of attention of blocks of rows.
 pub(crate) const ATTEND_ROWS: RecordKind =
@@ -196,7 +201,7 @@ fn results(record: &Record, places: &Places<'_>, form: AttentionForm, lse: u32) 
 }
 
 fn parts<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    only(record, &["units", "input", "output", "shape", "row", "norm", "layer", "aux", "partial"])?;
+    only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "layer", "aux", "partial"])?;
     let layer = Layer::new(record, places)?;
     let AttentionForm { head_dim, group, splits, run, .. } = layer.form;
     if record.aux >= splits {
@@ -206,6 +211,8 @@ fn parts<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> 
         return Err(Refusal::new("units", format!("is {}, expected 1", record.units)));
     }
     let [partial, lse] = results(record, places, layer.form, record.output)?;
+    let attended = places.whole("bias", record.bias, &[layer.form.kv_heads * group * head_dim], Format::Pairs)?;
+    combined_into(places, ("bias, partial", attended), partial)?;
     let queries = record.row * group..(record.row + 1) * group;
     let (mut all, mut locals) = (Vec::new(), 0);
     for row in 0..places.program.rows.unwrap_or(0) {

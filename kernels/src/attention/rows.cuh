@@ -24,13 +24,15 @@ AMK_DEVICE void load_head(const Worker& w, const Record& r, u32 row, u32 head, b
     const u32 first = head * (A::HEAD_DIM / 2) + w.lane;
     u16 gamma[N][2];
 #pragma unroll
-    for (int j = 0; j < N; j++) {
-        const u32 pair = load_relaxed_u32(pair_at(w, r.input, first + 32 * j, row));
-        x[j] = make_float2(bf16_low(pair), bf16_high(pair));
+    for (int j = 0; j < N; j++)
 #pragma unroll
         for (int i = 0; i < 2; i++)
             gamma[j][i] = norm ? w.p.constants[weight + 64 * j + 2 * w.lane + i] : 0;
-    }
+    Words<N> pairs = {pair_at(w, r.input, first, row), 32};
+    read_words(w, pairs);
+#pragma unroll
+    for (int j = 0; j < N; j++)
+        x[j] = make_float2(bf16_low(pairs.word[j]), bf16_high(pairs.word[j]));
     if (any(norm)) norm_head<A>(w, gamma, x);
     if (!any(turns)) return;
     Rotation<A>(w, turns).rotate(w, x);
@@ -142,16 +144,33 @@ template <class A> struct RowGroups {
     }
 };
 
+// With packets, clears for the next step what the one before this has stored, a row a warp: most
+// rows and splits have nothing.
+template <class A> AMK_DEVICE void clear_parts(Worker& w, const Record& r) {
+#if AMK_ROW_PACKETS
+#pragma unroll 1
+    for (u32 row = w.warp; row < AMK_ROWS; row += AMK_WARPS) {
+        const u32 first = r.row * A::GROUP * A::SPLITS + (r.aux + row) % A::SPLITS;
+        u32* const sums = of_next_step(w, (u32*)w.words(r.output, row) + first);
+        if (any(load_relaxed_u32(sums) == ABSENT)) continue;
+        u32* const parts = of_next_step(w, (u32*)w.words(r.partial, row) + first * A::HEAD_DIM);
+#pragma unroll 1
+        for (u32 head = 0; head < A::GROUP; head++) {
+            for (u32 d = w.lane; d < A::HEAD_DIM; d += 32)
+                store_relaxed_u32(parts + head * A::SPLITS * A::HEAD_DIM + d, ABSENT);
+            if (w.lane == 0) store_relaxed_u32(sums + head * A::SPLITS, ABSENT);
+        }
+    }
+#endif
+}
+
 // Attends with the group of queries of a kv head to one split of each row's positions.
-template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
+template <class A, class F> AMK_DEVICE void attend_splits(Worker& w, const Record& r, F active) {
     constexpr u32 PITCH = A::HEAD_DIM + 8, FLOATS = A::GROUP * A::HEAD_DIM,
                   WAVE = AMK_ROW_SCRATCH / (SHARES_OF_ROW * FLOATS * 4);
     static_assert(AMK_ROWS * A::GROUP * PITCH * 2 <= SCRATCH_FLOATS * 4, "queries must fit");
     static_assert(WAVE > 0, "the shares of a row must fit the scratch");
     u16* const queries = (u16*)w.s.scratch;
-    const auto active = [&](u32 row) { // whether the row's split has positions
-        return (r.aux + row) % A::SPLITS < A::active(w.s.rows[row].pos);
-    };
     begin_block<A>(w, 0, w.p.row_count);
 #pragma unroll 1
     for (u32 item = w.warp; item < w.p.row_count * A::GROUP; item += AMK_WARPS) {
@@ -166,6 +185,7 @@ template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
     }
     w.sync();
     w.stamp(TRACE_INPUTS);
+    bool awaited = false; // what this step appends, by this warp
 #pragma unroll 1
     for (u32 from = 0; from < w.p.row_count; from += WAVE) {
         const u32 rows = min(w.p.row_count - from, WAVE);
@@ -187,6 +207,9 @@ template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
                 const u32 first = groups.first(n);
                 if (!any(first <= pos)) break;
                 if (any(groups.before_window(first))) continue;
+                // A sequence's first row in this step is at `pos - row` at least.
+                if (AMK_ROW_PACKETS && !awaited && any(first + 16 + row > pos))
+                    await_by_warp(w, r), awaited = true;
                 const u8* block = page_block<A>(w, row, r.layer, r.row, first / 64);
                 flash_page<A>(w, f, had, query, first, make_uint2(pos + 1, pos + 1),
                               block + first % 64 / 16 * A::GROUP_BYTES, part);
@@ -229,12 +252,29 @@ template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
             }
             const float scale = m.scale<A>();
             const u32 place = (r.row * A::GROUP + head) * A::SPLITS + (r.aux + row) % A::SPLITS;
-            float* partial = (float*)w.words(r.partial, row) + place * A::HEAD_DIM + d;
-            *(float2*)partial = make_float2(m.o.x * scale, m.o.y * scale);
-            if (d == 0) ((float*)w.words(r.output, row))[place] = m.top + __log2f(m.sum);
+            const float2 y = make_float2(m.o.x * scale, m.o.y * scale);
+            if (A::active(w.s.rows[row].pos) == 1) { // nothing to join
+                const u32 at = (r.row * A::GROUP + head) * (A::HEAD_DIM / 2) + d / 2;
+                store_word(w, pair_at(w, r.bias, at, row), pack_bf16(y.x, y.y));
+                continue;
+            }
+            u32* const to = (u32*)w.words(r.partial, row) + place * A::HEAD_DIM + d;
+            store_word(w, to, __float_as_uint(y.x)), store_word(w, to + 1, __float_as_uint(y.y));
+            if (d == 0)
+                store_word(w, (u32*)w.words(r.output, row) + place,
+                           __float_as_uint(m.top + __log2f(m.sum)));
         }
         w.sync(); // the next wave or task reuses the scratch
     }
+}
+
+// Most splits have no positions in short contexts.
+template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
+    const auto active = [&](u32 row) { // whether the row's split has positions
+        return (r.aux + row) % A::SPLITS < A::active(w.s.rows[row].pos);
+    };
+    if (any(w.lane < w.p.row_count && active(w.lane))) attend_splits<A>(w, r, active);
+    clear_parts<A>(w, r);
 }
 
 // Joins the splits of slices of 32 dims of query heads, a slice of a row a warp, a dim a lane.
@@ -242,29 +282,51 @@ template <class A> AMK_DEVICE void join_rows(Worker& w, const Record& r) {
     constexpr u32 SLICES = A::HEAD_DIM / 32;
     w.stamp(TRACE_INPUTS);
 #pragma unroll 1
-    for (u32 item = w.warp; item < r.units * w.p.row_count; item += AMK_WARPS) {
+    for (u32 item = w.warp; item < r.units * stored_rows(w); item += AMK_WARPS) {
         const u32 row = item / r.units, slice = r.row + item % r.units, head = slice / SLICES;
-        const u32 active = A::active(w.s.rows[row].pos);
+        const u32 active = row < w.p.row_count ? A::active(w.s.rows[row].pos) : 0;
+        u32* const to = pair_at(w, r.output, (slice * 32 + w.lane) / 2, row);
+        if (active < 2) { // a single split has delivered
+            clear_word(w, to);
+            continue;
+        }
         const u32* sums = (const u32*)w.words(r.input, row) + head * A::SPLITS;
         const u32* partial = (const u32*)w.words(r.partial, row) + head * A::SPLITS * A::HEAD_DIM +
                              slice % SLICES * 32 + w.lane;
-        float top = -1e30f, sum = 0, y = 0;
-        for (u32 first = 0; first < active; first += 32) {
-            const u32 split = first + w.lane;
-            if (split < active) top = fmaxf(top, __uint_as_float(load_relaxed_u32(sums + split)));
+        constexpr u32 BATCH = 4; // splits whose words are under way at once
+        // The first words of both are asked for together.
+        Words<1> lse = {sums + w.lane, 1, w.lane < active};
+        Words<BATCH> part = {partial, A::HEAD_DIM, active};
+        read_words(w, lse, part);
+        float top = w.lane < active ? __uint_as_float(lse.word[0]) : -1e30f, sum = 0, y = 0;
+#pragma unroll 1
+        for (u32 split = w.lane + 32; any(split < active); split += 32) {
+            Words<1> more = {sums + split, 1, split < active};
+            read_words(w, more);
+            if (split < active) top = fmaxf(top, __uint_as_float(more.word[0]));
         }
 #pragma unroll
         for (int m = 16; m; m /= 2) top = fmaxf(top, __shfl_xor_sync(~0u, top, m));
-#pragma unroll 4
-        for (u32 split = 0; split < active; split++) {
-            const float share = exp2_fast(__uint_as_float(load_relaxed_u32(sums + split)) - top);
-            sum += share;
-            y += share * __uint_as_float(load_relaxed_u32(partial + split * A::HEAD_DIM));
+#pragma unroll 1
+        for (u32 first = 0; first < active; first += BATCH) {
+            Words<BATCH> own = {sums + first, 1, active - first};
+            if (first) {
+                part.from += BATCH * A::HEAD_DIM, part.count -= BATCH;
+                read_words(w, part, own);
+            } else
+#pragma unroll
+                for (u32 i = 0; i < BATCH; i++) own.word[i] = __shfl_sync(~0u, lse.word[0], i);
+#pragma unroll
+            for (u32 i = 0; i < BATCH; i++) {
+                if (first + i >= active) break;
+                const float share = exp2_fast(__uint_as_float(own.word[i]) - top);
+                sum += share;
+                y += share * __uint_as_float(part.word[i]);
+            }
         }
         y *= __fdividef(1.0f, sum);
         const float next = __shfl_down_sync(~0u, y, 1);
-        if (w.lane % 2 == 0)
-            *(u32*)((Elem*)w.words(r.output, row) + slice * 32 + w.lane) = pack_bf16(y, next);
+        if (w.lane % 2 == 0) put_word(w, to, pack_bf16(y, next), true);
     }
 }
 #endif

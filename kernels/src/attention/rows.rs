@@ -311,6 +311,7 @@ impl PhaseKind for Parts {
             shape: buffers.kind as u32,
             row,
             norm: encoder.constant(buffers.head_norms.map(|norms| norms[0])),
+            bias: encoder.packet(buffers.attended),
             layer: self.layer as u32,
             aux: column,
             partial: encoder.packet(parts.partial),

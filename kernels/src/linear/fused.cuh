@@ -279,11 +279,14 @@ template <int DEPTH, bool EVEN, class T> struct Blocks {
     u32 named;       // see `T::named`
 
     AMK_DEVICE void begin(Worker& w, u32 tiles, u32 units, u32 its_named) {
-        named = its_named;
+        u32 slot = 1;
+        if (units > 1) slot = GemvCut::blocks(tiles, T::BYTES);
+        begin_with(w, tiles, slot, its_named);
+    }
+    AMK_DEVICE void begin_with(Worker& w, u32 tiles, u32 its_slot, u32 its_named) {
+        named = its_named, slot = its_slot;
         mine = tiles - min(tiles, w.warp * DEPTH);
         bytes = tiles * T::BYTES;
-        slot = 1;
-        if (units > 1) slot = GemvCut::blocks(tiles, T::BYTES);
         partial = shared_address(w.partial() + w.warp * PARTIAL_PITCH + (w.lane >> 2));
         asm volatile("" : "+r"(slot), "+r"(bytes), "+r"(partial)); // now, while there is time
 #pragma unroll

@@ -25,11 +25,12 @@ AMK_DEVICE const Elem* row_input(const Worker& w, const Record& r, const GemvSha
 }
 
 // The input of a warp's tiles of a pass, as loaded. Rows and tiles that there are not are zeros.
-template <int DEPTH> struct RowInputs {
-    uint2 v[DEPTH][SETS], gamma[DEPTH];
+struct RowInputs {
+    uint2 v[AMK_MOST][SETS], gamma[AMK_MOST];
 
+    // Requests `depth` tiles from `first` on.
     AMK_DEVICE void load(const Worker& w, const Record& r, const GemvShape& g, u32 first) {
-        const u32 mine = g.tiles() - min(g.tiles(), first);
+        const u32 mine = min(g.tiles() - min(g.tiles(), first), g.depth);
         const u32 k0 = first * AMK_TILE_K + 4 * (w.lane & 7);
 #pragma unroll
         for (u32 set = 0; set < SETS; set++) {
@@ -37,20 +38,44 @@ template <int DEPTH> struct RowInputs {
             const bool here = row < w.p.row_count;
             const Elem* from = row_input(w, r, g, here ? row : 0) + k0;
 #pragma unroll
-            for (u32 j = 0; j < DEPTH; j++) {
+            for (u32 j = 0; j < AMK_MOST; j++) {
                 v[j][set] = make_uint2(0, 0);
                 if (here && j < mine)
                     v[j][set] = load_relaxed_one((const u64*)(from + j * AMK_TILE_K));
             }
         }
 #pragma unroll
-        for (u32 j = 0; j < DEPTH; j++) {
+        for (u32 j = 0; j < AMK_MOST; j++) {
             gamma[j] = make_uint2(BF16_ONES, BF16_ONES);
             if ((g.flags & GEMV_NORM) && j < mine)
                 gamma[j] = *(const uint2*)(w.p.constants + r.norm + k0 + j * AMK_TILE_K);
         }
     }
-    AMK_DEVICE void fragments(Fragment (&x)[DEPTH][SETS]) const {
+    // Waits until all words are there. Late ones are requested again.
+    template <int DEPTH>
+    AMK_DEVICE void arrive(Worker& w, const Record& r, const GemvShape& g, u32 first) {
+#if AMK_ROW_PACKETS
+        const auto is_late = [](uint2 x) { return x.x == ABSENT || x.y == ABSENT; };
+        if (g.input != IN_PACKETS) return;
+        const Timed timed(w.late);
+        for (;;) {
+            const u64* missing = nullptr;
+#pragma unroll
+            for (u32 set = 0; set < SETS; set++) {
+                const u64* from = w.words(r.input, 4 * set + (w.lane >> 3)) +
+                                  (first * AMK_TILE_K / 4 + (w.lane & 7));
+#pragma unroll
+                for (u32 j = 0; j < DEPTH; j++)
+                    if (is_late(v[j][set])) {
+                        missing = from + j * (AMK_TILE_K / 4);
+                        v[j][set] = load_relaxed_one(missing);
+                    }
+            }
+            if (!any(missing) || any(missing && !w.lacks((const u32*)missing))) break;
+        }
+#endif
+    }
+    template <int DEPTH> AMK_DEVICE void fragments(Fragment (&x)[DEPTH][SETS]) const {
 #pragma unroll
         for (u32 j = 0; j < DEPTH; j++)
 #pragma unroll
@@ -58,44 +83,66 @@ template <int DEPTH> struct RowInputs {
                 x[j][set].b0 = multiply_bf16(v[j][set].x, gamma[j].x),
                 x[j][set].b1 = multiply_bf16(v[j][set].y, gamma[j].y);
     }
-    AMK_DEVICE void add_squares(float (&squares)[SETS]) const {
-        const auto add = [](float& sum, u32 pair) {
-            sum = fmaf(bf16_low(pair), bf16_low(pair), sum);
-            sum = fmaf(bf16_high(pair), bf16_high(pair), sum);
-        };
+    // The tensor cores sum the squares, with x as both operands: on the diagonal are the sums over
+    // a half of k of a row.
+    template <int DEPTH> AMK_DEVICE void add_squares(float (&squares)[SETS][4]) const {
 #pragma unroll
         for (u32 j = 0; j < DEPTH; j++)
 #pragma unroll
-            for (u32 set = 0; set < SETS; set++)
-                add(squares[set], v[j][set].x), add(squares[set], v[j][set].y);
+            for (u32 set = 0; set < SETS; set++) {
+                const uint2 x = v[j][set];
+                mma(squares[set], make_uint4(x.x, x.x, x.y, x.y), x.x, x.y);
+            }
     }
 };
 
-// Stores a warp's sums of squares, a row for each eighth of the lanes.
-AMK_DEVICE void store_squares(Worker& w, float (&squares)[SETS]) {
+// Stores a warp's sums of squares of each row, see `add_squares`.
+AMK_DEVICE void store_squares(Worker& w, const float (&squares)[SETS][4]) {
 #pragma unroll
     for (u32 set = 0; set < SETS; set++) {
-#pragma unroll
-        for (int m = 1; m <= 4; m *= 2) squares[set] += __shfl_xor_sync(~0u, squares[set], m);
-        if ((w.lane & 7) == 0) w.s.row_squares[w.warp][4 * set + (w.lane >> 3)] = squares[set];
+        const float half = w.lane & 4 ? squares[set][1] : squares[set][0];
+        const float sum = half + __shfl_down_sync(~0u, half, 4);
+        if (w.lane % 9 == 0) w.s.row_squares[w.warp][4 * set + w.lane / 9] = sum;
     }
 }
 
-// Multiplies a pass over a group of units. Sums of the first pass are stored, later ones added:
-// each lane has its own place.
-template <bool FIRST, int DEPTH, bool EVEN, class T>
-AMK_DEVICE void times_rows(Worker& w, Blocks<DEPTH, EVEN, T>& blocks,
-                           const Fragment (&x)[DEPTH][SETS], const float (&sums)[DEPTH][SETS],
-                           u32 units) {
+// A pass over a group of units.
+struct RowPass {
+    const Record& r;
+    const GemvShape& g;
+    RowInputs& input;
+    float (&squares)[SETS][4];
+    u32 number, units, tiles; // of the pass
+    u32 slot;                 // blocks of a slot of the ring
+    u32 first, next;          // this warp's first tile, and that of the pass after
+    bool fresh, more;         // whether the inputs come for the first time, and others after them
+};
+
+// Multiplies a pass over a group of units, DEPTH tiles of each warp. Sums of the first pass are
+// stored, later ones added: each lane has its own place.
+template <int DEPTH, bool EVEN, class T> AMK_DEVICE void times_rows(Worker& w, RowPass pass) {
+    Blocks<DEPTH, EVEN, T> blocks;
+    // Before the inputs: it may have arrived already.
+    blocks.begin_with(w, pass.tiles, pass.slot, T::named(w.lane));
+    pass.input.template arrive<DEPTH>(w, pass.r, pass.g, pass.first);
+    if (pass.fresh && (pass.g.flags & GEMV_NORM))
+        pass.input.template add_squares<DEPTH>(pass.squares);
+    Fragment x[DEPTH][SETS];
+    pass.input.fragments(x);
+    if (pass.fresh && pass.number == 0) w.stamp(TRACE_INPUTS);
+    if (pass.more) pass.input.load(w, pass.r, pass.g, pass.next);
+    float sums[DEPTH][SETS];
+#pragma unroll
+    for (int j = 0; j < DEPTH; j++) prepare_tiles<T>(x[j], sums[j]);
     u32 to = w.row_scratch() + (w.warp * SETS * 32 + w.lane) * 4, left = blocks.slot;
 #pragma unroll 1
-    for (u32 unit = 0; unit < units; unit++, to += AMK_WARPS * SETS * 128) {
+    for (u32 unit = 0; unit < pass.units; unit++, to += AMK_WARPS * SETS * 128) {
         float y[SETS];
 #pragma unroll
         for (u32 set = 0; set < SETS; set++)
             y[set] = T::product(
                 blocks.a, [&](int j) { return x[j][set]; }, [&](int j) { return sums[j][set]; });
-        if (unit + 1 == units)
+        if (unit + 1 == pass.units)
             w.release();
         else if (--left)
             blocks.next(w);
@@ -103,7 +150,7 @@ AMK_DEVICE void times_rows(Worker& w, Blocks<DEPTH, EVEN, T>& blocks,
             w.release(), left = blocks.slot, blocks.enter(w);
 #pragma unroll
         for (u32 set = 0; set < SETS; set++) {
-            if (!FIRST) y[set] += load_shared_one(to + set * 128);
+            if (pass.number) y[set] += load_shared_one(to + set * 128);
             store_shared(to + set * 128, y[set], true);
         }
     }
@@ -148,43 +195,34 @@ AMK_DEVICE void deliver_rows(Worker& w, const Record& r, const GemvShape& g, u32
         if (g.output == OUT_GATED) // rows are (gate, up) pairs
             y = gate_products(g.function(), y, __shfl_down_sync(~0u, y, 4)), apart = 8;
         const float next = __shfl_down_sync(~0u, y, apart);
-        if (here && (w.lane >> 2) % (apart / 2) == 0) {
+        if (row < AMK_ROWS && (w.lane >> 2) % (apart / 2) == 0) {
             const u32 element = g.output == OUT_GATED ? at / 2 : at;
-            *(u32*)((Elem*)w.words(r.output, row) + element) = pack_bf16(y, next);
+            put_word(w, pair_at(w, r.output, element / 2, row), pack_bf16(y, next), here);
         }
     }
 }
 
-// Runs a projection, DEPTH tiles per warp and pass.
-template <int DEPTH, bool EVEN, class T> AMK_DEVICE void gemv_rows(Worker& w, const Record& r) {
+// Runs a projection; `times` multiplies a pass with the code for its input shape. The rest is there
+// once for all shapes: a layer's code must fit the instruction cache.
+template <class F> AMK_DEVICE void gemv_rows(Worker& w, const Record& r, F times) {
     if (r.units == 0) return;
     const GemvShape g(r.shape);
     const GemvCut cut(g.k);
-    RowInputs<DEPTH> input;
-    input.load(w, r, g, w.warp * DEPTH);
-    float squares[SETS] = {};
-    Fragment x[DEPTH][SETS];
-    float sums[DEPTH][SETS];
+    const auto first_tile = [&](u32 pass) { return cut.first(pass) + w.warp * g.depth; };
+    RowInputs input;
+    input.load(w, r, g, first_tile(0));
+    float squares[SETS][4] = {};
 #pragma unroll 1
     for (u32 first = 0; first < r.units; first += AMK_GROUP_UNITS) {
         const u32 units = group_units(r, first);
         const bool last = first + units == r.units;
 #pragma unroll 1
         for (u32 pass = 0; pass < cut.passes; pass++) {
-            Blocks<DEPTH, EVEN, T> blocks;
-            blocks.begin(w, cut.count(pass), units, T::named(w.lane));
-            if (first == 0) input.add_squares(squares);
-            input.fragments(x);
-#pragma unroll
-            for (u32 j = 0; j < DEPTH; j++) prepare_tiles<T>(x[j], sums[j]);
-            if (first == 0 && pass == 0) w.stamp(TRACE_INPUTS);
+            const u32 tiles = cut.count(pass), slot = GemvCut::blocks(tiles, tile_bytes(g.kind));
             const bool ends = pass + 1 == cut.passes;
-            if (cut.passes > 1 && !(last && ends))
-                input.load(w, r, g, cut.first(ends ? 0 : pass + 1) + w.warp * DEPTH);
-            if (pass == 0)
-                times_rows<true>(w, blocks, x, sums, units);
-            else
-                times_rows<false>(w, blocks, x, sums, units);
+            times(RowPass{r, g, input, squares, pass, units, tiles, slot, first_tile(pass),
+                          first_tile(ends ? 0 : pass + 1), first == 0,
+                          cut.passes > 1 && !(last && ends)});
         }
         if (first == 0 && (g.flags & GEMV_NORM)) store_squares(w, squares);
         w.stamp(TRACE_PRODUCT);

@@ -40,7 +40,7 @@ fn even(gemv: &Gemv) -> bool {
 fn gemv(plan: &Plan, gemv: &Gemv) -> String {
     let ((depth, passes), even, tile) = (cut(gemv.k), even(gemv), gemv.tiles.kind.cpp);
     if plan.rows().is_some() {
-        format!("gemv_rows<{depth}, {even}, {tile}>(w, r)")
+        format!("times_rows<{depth}, {even}, {tile}>(w, pass)")
     } else if waits(gemv) == 1 {
         format!("multiply<{depth}, {passes}, {even}, {tile}>(w, r, group, prepare)")
     } else {
@@ -81,7 +81,8 @@ pub(crate) fn project(plan: &Plan) -> String {
     if plan.rows().is_some() {
         return format!(
             "{functions}AMK_DEVICE void project(Worker& w, const Record& r) {{\
-             \n    const u32 input = r.shape & GEMV_INPUT;\n    {}\n}}\n",
+             \n    const u32 input = r.shape & GEMV_INPUT;\
+             \n    gemv_rows(w, r, [&](const RowPass& pass) {{ {} }});\n}}\n",
             by_input(&gemvs)
         );
     }

@@ -19,8 +19,9 @@ AMK_DEVICE void embed_rows(Worker& w, const Record& r) {
 AMK_DEVICE void adopt_rows(Worker& w, const Record& r) {
     for_own(w, r, [&](u32 row, u32 i, float& to) {
         const u32 at = r.row + i;
-        const u32 pair = load_relaxed_u32(r.shape ? pair_at(w, r.input, at / 2, row)
-                                                  : element_at(w, r.input, at, row));
+        const u32* from =
+            r.shape ? pair_at(w, r.input, at / 2, row) : element_at(w, r.input, at, row);
+        const u32 pair = read_word(w, from);
         to = !r.shape ? __uint_as_float(pair) : at % 2 ? bf16_high(pair) : bf16_low(pair);
     });
 }

@@ -46,7 +46,13 @@ AMK_DEVICE void row_squares(Worker& w, const Record& r) {
     if (any(row < w.p.row_count)) {
 #pragma unroll 4
         for (u32 i = share * 32 + w.lane; i < loads; i += ROW_SHARES * 32) {
-            const uint4 x = load_relaxed(w.words(r.input, row) + 2 * i);
+            const u64* from = w.words(r.input, row) + 2 * i;
+            uint4 x = load_relaxed(from);
+#if AMK_ROW_PACKETS
+            while ((x.x == ABSENT || x.y == ABSENT || x.z == ABSENT || x.w == ABSENT) &&
+                   w.lacks((const u32*)from))
+                x = load_relaxed(from);
+#endif
             sum += (square_of(x.x) + square_of(x.y)) + (square_of(x.z) + square_of(x.w));
         }
     }
@@ -70,9 +76,14 @@ AMK_DEVICE void norm_rows(Worker& w, const Record& r) {
 #if !AMK_WIDE
     if (any(computed)) row_squares(w, r);
 #endif
-    for (u32 i = w.thread(); i < pairs * w.p.row_count; i += NORM_THREADS) {
+    for (u32 i = w.thread(); i < pairs * stored_rows(w); i += NORM_THREADS) {
         const u32 row = i / pairs, pair = i % pairs, at = r.row + 2 * pair;
-        const u32 x = load_relaxed_u32(pair_at(w, r.input, at / 2, row));
+        u32* const to = pair_at(w, r.output, pair, row);
+        if (row >= w.p.row_count) {
+            put_word(w, to, 0, false);
+            continue;
+        }
+        const u32 x = read_word(w, pair_at(w, r.input, at / 2, row));
         const float scale = row_scale(w, r, row);
         float2 y = make_float2(bf16_low(x) * scale, bf16_high(x) * scale);
         if (computed)
@@ -82,7 +93,7 @@ AMK_DEVICE void norm_rows(Worker& w, const Record& r) {
             float2& held = *(float2*)(w.s.residual + row * OWN_ROWS + 2 * pair);
             y.x += held.x, y.y += held.y, held = y;
         }
-        *pair_at(w, r.output, pair, row) = pack_bf16(y.x, y.y);
+        put_word(w, to, pack_bf16(y.x, y.y), true);
     }
 #if AMK_WIDE
     fence_copies(); // other workers copy what was stored

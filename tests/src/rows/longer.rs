@@ -2,6 +2,13 @@
 
 use amk_ir::{BufferKind, Interval, Program};
 
+/// The program as one without rows, in which each call is for all of its rows.
+pub fn ordinary(program: &Program) -> Program {
+    let mut ordinary = Program { rows: None, ..longer(program) };
+    ordinary.tasks.iter_mut().flat_map(|task| &mut task.calls).for_each(|call| call.rows = None);
+    ordinary
+}
+
 /// The program with a position more for each row after the first. Dimensions in which tiles move
 /// become longer, and tiles that end where these do.
 pub fn longer(program: &Program) -> Program {

@@ -1,6 +1,6 @@
 //! The verifier against the oracle on random programs with rows.
 
-use super::longer::longer;
+use super::longer::{longer, ordinary};
 use super::mutate::{self, Change};
 use super::{Verdict, draw, judge, lower};
 use crate::generate::Rng;
@@ -100,12 +100,19 @@ pub fn drawn(seed: u64, n: u64) -> (Change, Program) {
 /// Why the verifier rejects a safe program.
 fn needless(program: &Program, codes: &[String], steps: usize) -> String {
     let cause = verify::check(program).first().map_or_else(|| codes[0].clone(), cause);
-    if judge(&longer(program), steps).is_safe() { cause } else { format!("{cause}, {LONGER}") }
+    if !judge(&longer(program), steps).is_safe() {
+        return format!("{cause}, {LONGER}");
+    }
+    let packets = program.buffers.iter().any(|buffer| buffer.exchange != Exchange::Counter);
+    if packets && verify::check(&ordinary(program)).is_empty() { format!("{cause}, {LATER}") } else { cause }
 }
 
 /// The verifier lets a sequence have all its rows at any first position, and so go beyond the
 /// context.
 pub const LONGER: &str = "in a longer context";
+
+/// Packets order by row 0 alone, and by those of later rows the program is safe.
+pub const LATER: &str = "by packets of later rows";
 
 /// What the verifier misses in a program that it accepts.
 fn missed(program: &Program, verdict: &Verdict) -> String {

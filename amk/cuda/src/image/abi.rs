@@ -100,7 +100,7 @@ device_structs! {
         row: u32,
         /// Constant offset of a vector, such as a norm's weight.
         norm: u32,
-        /// Constant offset of another vector, such as a bias.
+        /// Constant offset of another vector, such as a bias, or packet offset of another output.
         bias: u32,
         /// The task in the verified program.
         task: u32,

@@ -12,19 +12,20 @@ impl Plan {
     /// A task that publishes signals its phase's event; neighbouring phases that wait for the same
     /// one share an event, since a task waits for one only and may read the values of several. With
     /// counters, it waits until the last phase that it reads from has published; with barriers,
-    /// until the last phase before its own has. Phases that most steps skip neither signal nor
-    /// wait.
+    /// until the last phase before its own has. With rows and packets, events are for what has no
+    /// packets: states and logits. Phases that most steps skip neither signal nor wait.
     pub(super) fn exchange(&mut self) {
         let mut events = Events::default();
         for phase in 0..self.phases.len() {
-            if self.schedule.exchange == ExchangeBy::Packets || self.phases[phase].kind().skipped() {
+            let only_packets = self.schedule.exchange == ExchangeBy::Packets && self.rows().is_none();
+            if only_packets || self.phases[phase].kind().skipped() {
                 continue;
             }
             let tasks: Vec<usize> = (0..self.tasks.len()).filter(|&task| self.tasks[task].0 == phase).collect();
             let mut awaited: Vec<Option<EventId>> = tasks.iter().map(|&task| self.awaited(&events, task)).collect();
             let before = events.last;
             events.publish(self, &tasks, awaited.iter().flatten().max().copied());
-            if events.last != before && self.rows().is_some() {
+            if events.last != before && self.rows().is_some() && !self.has_row_packets() {
                 self.chain(&tasks, &mut awaited, before);
             }
             for (&task, event) in tasks.iter().zip(awaited) {
@@ -53,8 +54,7 @@ impl Plan {
     /// The event that a task waits for, of the phases before its own.
     fn awaited(&self, events: &Events, task: usize) -> Option<EventId> {
         match self.schedule.exchange {
-            ExchangeBy::Packets => None,
-            ExchangeBy::Counters => {
+            ExchangeBy::Packets | ExchangeBy::Counters => {
                 let read = self.operands(task).filter(|operand| operand.access.reads());
                 read.filter_map(|operand| events.publishers.get(&operand.buffer)).max().copied()
             }
@@ -66,13 +66,14 @@ impl Plan {
         self.program.tasks[task].calls.iter().flat_map(|call| &call.operands)
     }
 
-    /// The buffers that a task publishes.
+    /// The buffers that a task publishes by its phase's event.
     fn published(&self, task: usize) -> impl Iterator<Item = BufferId> {
-        let packets = |buffer: BufferId| {
-            self.program.buffers[buffer.index()].exchange != Exchange::Counter || self.exchanged.contains(&buffer)
+        let by_event = |buffer: BufferId| {
+            let packet = self.program.buffers[buffer.index()].exchange != Exchange::Counter;
+            if self.rows().is_some() { self.exchanged.contains(&buffer) && !packet } else { packet }
         };
         let written = self.operands(task).filter(|operand| operand.access.writes());
-        written.map(|operand| operand.buffer).filter(move |&buffer| packets(buffer))
+        written.map(|operand| operand.buffer).filter(move |&buffer| by_event(buffer))
     }
 }
 

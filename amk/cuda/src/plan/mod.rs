@@ -43,7 +43,7 @@ use amk_ir::graph::Graph;
 use amk_ir::lower::lift::{has_rows, lift};
 use amk_ir::lower::unroll::Unrolled;
 use amk_ir::schedule::Schedule;
-use amk_ir::{BufferId, BufferKind, Constants, DType, Program, TaskId, TensorId};
+use amk_ir::{BufferId, BufferKind, Constants, DType, Exchange, Program, TaskId, TensorId};
 use group::{GivenUp, group};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -119,7 +119,7 @@ pub struct Plan {
     pub missed: Vec<Missed>,
     /// Facts about the whole plan that the fused bodies share.
     pub shared: Extensions,
-    /// With rows, the values that workers exchange, in plain memory.
+    /// With rows, what workers exchange.
     pub exchanged: HashSet<BufferId>,
     /// Pages of [`amk::rows::PAGE`] positions for the states of all sequences. A plan without rows
     /// has those of the sequence of its launch; 0: it has one sequence and no pages.
@@ -236,6 +236,11 @@ impl Plan {
     /// The most rows of a step; `None`: a step is one call of the function.
     pub fn rows(&self) -> Option<u32> {
         self.schedule.rows.map(|rows| rows.most)
+    }
+
+    /// Whether the values of rows are packets: words that are not there until they are written.
+    pub fn has_row_packets(&self) -> bool {
+        self.rows().is_some() && self.program.buffers.iter().any(|buffer| buffer.exchange != Exchange::Counter)
     }
 
     /// Whether its states lie in pages.

@@ -7,7 +7,7 @@ use crate::set::{Sampling, body_sets};
 use amk::registry::{Registry, RegistryError};
 use amk_ir::lower::flow::Flow;
 use amk_ir::lower::instruction;
-use amk_ir::schedule::Schedule;
+use amk_ir::schedule::{ExchangeBy, Schedule};
 use amk_ir::signature::{ParamKind, Signature, TensorClass};
 use amk_ir::{
     Buffer, BufferId, BufferKind, Call, DType, Exchange, Instruction, InstructionId, Limits, OpId, Program, Queues,
@@ -163,18 +163,19 @@ impl<'a> Planner<'a> {
     }
 
     /// Adds an activation that goes from worker to worker: in packets, or with rows in plain
-    /// memory.
+    /// memory where a task reads it that does not wait for packets.
     pub fn packets(&mut self, name: &str, dtype: DType, shape: &[u32]) -> BufferId {
-        match self.plan.rows() {
-            None => self.activation(name, dtype, shape, Exchange::Packet { slots: 1 }),
-            Some(_) => {
-                let buffer = self.activation(name, dtype, shape, Exchange::Counter);
-                self.exchange(buffer)
-            }
+        let packet = Exchange::Packet { slots: 1 };
+        if self.plan.rows().is_none() {
+            return self.activation(name, dtype, shape, packet);
         }
+        let by_packets = self.plan.schedule.exchange == ExchangeBy::Packets && self.groups.chains().next().is_none();
+        let exchange = if by_packets { packet } else { Exchange::Counter };
+        let buffer = self.activation(name, dtype, shape, exchange);
+        self.exchange(buffer)
     }
 
-    /// Makes the phases that read a buffer wait for those that write it.
+    /// Makes the phases that read a buffer wait for those that write it, where it has no packets.
     pub fn exchange(&mut self, buffer: BufferId) -> BufferId {
         self.plan.exchanged.insert(buffer);
         buffer

@@ -103,8 +103,8 @@ impl Width {
             return Ok(());
         }
         let words = stream.clone_dtoh(&self.memory.fault)?;
-        let Image { packet_at, events, .. } = &self.image;
-        let stuck = fault::decode(&words, &self.plan.program, packet_at, events, epoch);
+        let Image { packet_at, row_words, events, .. } = &self.image;
+        let stuck = fault::decode(&words, &self.plan.program, packet_at, *row_words, events, epoch);
         if stuck.is_some() {
             self.forget(stream)?;
         }
