@@ -129,6 +129,30 @@ fn check(decoder: Decoder) {
     assert!(error < MOST_DEVIATIONS, "{error} deviations");
 }
 
+/// Decoders of one kind of layers and of two, with norms of heads and with windows.
+pub(crate) fn cached() -> [(Family, Dims); 4] {
+    [(FAMILIES[0], tiny()), with("qwen3", &[]), windowed(50, 48), with("gemma2", &[("WINDOW", 130)])]
+}
+
+#[test]
+fn programs_with_caches_in_e4m3_compute_the_function_that_rounds_them() {
+    for (family, dims) in cached() {
+        println!("{}", family.name);
+        let schedule = Schedule { cache: Some(DType::E4M3), ..schedule() };
+        let narrow = Decoder::new(family, dims.clone(), schedule, 150, 3).expect("a decoder");
+        let plan = narrow.plan(Precision::BF16).expect("a plan");
+        let caches = plan.program.buffers.iter().filter(|buffer| buffer.dtype == DType::E4M3);
+        assert_eq!(caches.map(|cache| cache.kind).collect::<Vec<_>>(), [BufferKind::State; 4]);
+        let modes = [Mode::Shuffled { seed: 1 }, Mode::Delayed { seed: 3 }];
+        let logits = in_any_order(&narrow, &plan, &modes);
+        let of_narrow = error(&narrow, &logits);
+        assert!(of_narrow < MOST_DEVIATIONS, "{of_narrow} deviations");
+        let wide = Decoder::new(family, dims, self::schedule(), 150, 3).expect("a decoder");
+        let of_wide = error(&wide, &logits);
+        assert!(of_wide > MOST_DEVIATIONS, "{of_wide} deviations of the function with other caches");
+    }
+}
+
 #[test]
 fn llamas_device_program_computes_the_function() {
     check_family(FAMILIES[0]);

@@ -11,7 +11,7 @@ use crate::schedule::Schedule;
 use crate::shapes::{field_of, list_lengths};
 use crate::signature::{ParamKind, Signature, Span};
 use crate::{Access, Constants, DType, TensorId, ValueId};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The calls of an instance in eager order, and their tensors.
 pub struct Unrolled {
@@ -76,12 +76,16 @@ pub fn unroll(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Result
         indices: BTreeMap::new(),
         named: HashMap::new(),
         positions: None,
+        caches: BTreeSet::new(),
         out: Unrolled { calls: Vec::new(), tensors: Vec::new(), positions: 1, dims, constants: Constants::default() },
     };
     unroller.inputs();
     unroller.dim_fields();
     unroller.nodes(&graph.body).map_err(|error| vec![error])?;
     unroller.outputs().map_err(|error| vec![error])?;
+    for id in std::mem::take(&mut unroller.caches) {
+        unroller.out.tensors[id.index()].dtype = schedule.cache.unwrap_or(DType::F32);
+    }
     Ok(Unrolled { positions: unroller.positions.unwrap_or(1), ..unroller.out })
 }
 
@@ -139,6 +143,18 @@ fn instance_dims(graph: &Graph, instance: &Instance) -> Result<BTreeMap<String, 
     if errors.is_empty() { Ok(dims) } else { Err(errors) }
 }
 
+/// Whether a span is all positions up to the call's own: it begins at the same one in all steps.
+fn is_past(span: &Span) -> bool {
+    matches!(span, Span::Range { lo, hi } if !moves(lo) && moves(hi))
+}
+
+/// Whether a bound moves with the position.
+fn moves(bound: &Expr) -> bool {
+    let mut moves = false;
+    bound.names(&mut |name| moves |= name == "pos");
+    moves
+}
+
 struct Unroller<'g> {
     graph: &'g Graph,
     instance: &'g Instance,
@@ -149,6 +165,8 @@ struct Unroller<'g> {
     named: HashMap<String, u32>,
     /// Those that states have, as soon as there is one.
     positions: Option<u32>,
+    /// States of which a call reads all positions up to its own.
+    caches: BTreeSet<TensorId>,
     out: Unrolled,
 }
 
@@ -413,6 +431,9 @@ impl<'g> Unroller<'g> {
                     }
                 }
                 shown.push(actual.name.clone());
+                if actual.kind == BufferKind::State && access.reads() && region.iter().any(is_past) {
+                    self.caches.insert(tensor);
+                }
                 self.limit_positions(region, &actual.shape.clone());
                 planned.operands.push(PlannedOperand { tensor, access: *access, spans: region.clone() });
             }
@@ -458,13 +479,8 @@ impl<'g> Unroller<'g> {
     /// A dimension whose interval moves with `pos` bounds the positions by its extent.
     fn limit_positions(&mut self, region: &[Span], shape: &[u32]) {
         for (span, &extent) in region.iter().zip(shape) {
-            let mut moves = false;
-            if let Span::Range { lo, hi } = span {
-                for bound in [lo, hi] {
-                    bound.names(&mut |name| moves |= name == "pos");
-                }
-            }
-            if moves {
+            let Span::Range { lo, hi } = span else { continue };
+            if moves(lo) || moves(hi) {
                 self.positions = Some(self.positions.map_or(extent, |known| known.min(extent)));
             }
         }
