@@ -4,6 +4,7 @@
 //! its packets to bf16; and if any order that its waits and packets allow agrees bit for bit with
 //! its calls one after the other.
 
+use crate::gpu;
 use amk::ir::schedule::{ExchangeBy, Schedule};
 use amk::ir::verify::verify;
 use amk::ir::{Access, BufferKind, DType, Interval, Param, Program, Queues, TaskId};
@@ -13,6 +14,7 @@ use amk_bench::kernel_check::{Decoder, MOST_DEVIATIONS, Oracle, on_cpu};
 use amk_cuda::plan::Plan;
 use amk_cuda::{Image, Precision, TARGETS};
 use amk_kernels::fused::Decoder as Fused;
+use amk_models::chain::Chain;
 use amk_models::model::{FAMILIES, Family};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -150,6 +152,44 @@ fn programs_with_caches_in_e4m3_compute_the_function_that_rounds_them() {
         let wide = Decoder::new(family, dims, self::schedule(), 150, 3).expect("a decoder");
         let of_wide = error(&wide, &logits);
         assert!(of_wide > MOST_DEVIATIONS, "{of_wide} deviations of the function with other caches");
+    }
+}
+
+#[test]
+fn caches_that_no_fused_body_computes_are_refused_by_name() {
+    let plan = |dims: &Dims, cache, precision| {
+        let schedule = Schedule { cache: Some(cache), ..schedule() };
+        let decoder = Decoder::new(FAMILIES[0], dims.clone(), schedule, 1, 3).expect("a decoder");
+        decoder.plan(precision).map_err(|error| format!("{:#}", Chain(&error)))
+    };
+    let (tiny, short) = (tiny(), with("llama", &[("HEAD_DIM", 32), ("ROTARY", 32)]).1);
+    for (dims, cache, precision) in [
+        (&short, DType::E4M3, Precision::BF16),
+        (&short, DType::BF16, Precision::BF16),
+        (&tiny, DType::E4M3, Precision::F32),
+    ] {
+        let refused = plan(dims, cache, precision).expect_err("states of generic tasks");
+        assert!(refused.contains(&format!("`kv.layers[0].k` is kept in {cache}")), "{refused}");
+    }
+    for dims in [&short, &tiny] {
+        let plan = plan(dims, DType::F32, Precision::BF16).expect("a plan");
+        let states = plan.program.buffers.iter().filter(|buffer| buffer.kind == BufferKind::State);
+        let caches = states.filter(|state| state.name.starts_with("kv.")).map(|cache| cache.dtype);
+        assert_eq!(caches.collect::<Vec<_>>(), [DType::F32; 4]);
+    }
+}
+
+#[test]
+fn a_gpus_steps_over_caches_in_e4m3_compute_the_function_that_rounds_them() {
+    let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
+    let cache = std::env::temp_dir().join("amk-test-cubins");
+    let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
+    for (family, dims) in cached().into_iter().chain(long_heads()) {
+        println!("{}", family.name);
+        let schedule = Schedule { workers: 40, run: 2, cache: Some(DType::E4M3), ..target.schedule() };
+        let decoder = Decoder::new(family, dims, schedule, 270, 3).expect("a decoder");
+        let error = error(&decoder, &decoder.on_cuda(&cache).expect("logits"));
+        assert!(error < MOST_DEVIATIONS, "{error} deviations");
     }
 }
 

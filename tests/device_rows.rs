@@ -312,6 +312,26 @@ fn a_gpus_rows_compute_the_function_whatever_the_company() {
     }
 }
 
+/// Narrow and wide steps, and those of one row, which have a program of their own.
+#[test]
+fn a_gpus_rows_over_caches_in_e4m3_compute_the_function_that_rounds_them() {
+    let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
+    let cache = std::env::temp_dir().join("amk-test-cubins");
+    for (family, dims) in cached().into_iter().chain(long_heads()) {
+        for (rows, chunks) in [(8, [1, 8]), (24, [9, 24])] {
+            println!("{}, {rows} rows", family.name);
+            let schedule = h200().row_schedule(rows);
+            let schedule = Schedule { workers: 40, run: 2, cache: Some(DType::E4M3), ..schedule };
+            let decoder = Decoder::new(family, dims.clone(), schedule, 270, 3).expect("a decoder");
+            for chunk in chunks {
+                let vm = decoder.rows_on_cuda(&cache, 100).expect("a VM");
+                let error = error(&decoder, &decoder.on_rows(vm, chunk, 2).expect("logits"));
+                assert!(error < MOST_DEVIATIONS, "{error} deviations, {chunk} tokens a step");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_gpus_wide_steps_compute_the_function_whatever_the_company() {
     let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };

@@ -1,9 +1,9 @@
 //! Models against Hugging Face transformers, and against themselves: the annotated function and the
 //! CPU VM agree bit for bit, whatever the number of workers, the order and the delays.
 
-use amk::ir::DType;
 use amk::ir::schedule::{Assign, FuseInto, Fusion, QueuePolicy, RowSchedule, Schedule};
 use amk::ir::verify::verify;
+use amk::ir::{BufferKind, DType};
 use amk::registry::Registry;
 use amk::session::Session;
 use amk::vm::cpu::{Mode, Options, Vm};
@@ -11,7 +11,7 @@ use amk::{Pos, Token};
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT, Source};
 use amk_models::chain::Chain;
 use amk_models::checkpoint::Checkpoint;
-use amk_models::model::{Model, WeightFormat};
+use amk_models::model::{FAMILIES, Model, WeightFormat};
 use amk_run::generate::generate;
 use amk_run::perplexity::{Windows, perplexity};
 use amk_run::text::Request;
@@ -224,6 +224,19 @@ fn caches_are_those_of_a_function_whose_states_round() {
             }
         }
     }
+}
+
+/// What a convolution reads are the last inputs, not all: they stay as they were computed.
+#[test]
+fn inputs_of_convolutions_are_no_caches() {
+    let family = FAMILIES.into_iter().find(|family| family.name == "lfm2").expect("the family");
+    let instance = family.kernel.instance("lfm2_1_2b").expect("the instance");
+    let schedule = Schedule { cache: Some(DType::E4M3), ..Schedule::default() };
+    let tensors = family.kernel.unrolled(instance, &schedule).expect("its calls").tensors;
+    let states = tensors.iter().filter(|tensor| tensor.kind == BufferKind::State);
+    let (inputs, caches): (Vec<_>, Vec<_>) = states.partition(|state| state.name.ends_with("inputs"));
+    assert!(inputs.iter().all(|state| state.dtype == DType::F32) && inputs.len() == 10);
+    assert!(caches.iter().all(|state| state.dtype == DType::E4M3) && caches.len() == 12);
 }
 
 /// A fork goes on from the pages of the sequence before it, which it shares and then copies.

@@ -201,6 +201,7 @@ mod tests {
             ("steps", PartialSchedule { steps: Some(Steps::Barrier), ..set() }),
             ("assign", PartialSchedule { assign: Some(Assign::Balanced), ..set() }),
             ("weights", PartialSchedule { weights: Some(DType::F32), ..set() }),
+            ("cache", PartialSchedule { cache: Some(DType::I8), ..set() }),
             ("tiles", PartialSchedule { tiles: [("project".to_owned(), Tile::Size(16))].into(), ..set() }),
             ("limits", PartialSchedule { limits: Some(Limits { workers: 4, ..Limits::default() }), ..set() }),
         ];

@@ -14,10 +14,10 @@ use std::sync::Arc;
 /// `[kv_heads, context, head_dim]`.
 ///
 /// Its elements are f32. A program may keep them in bf16 or [`e4m3`]: then stores round to the
-/// nearest of these, and loads return f32. It is read and written by rows, the runs of the last dimension. In a VM an
-/// instruction gets a view whose fixed dimensions are cut to the task's tile and whose dimension
-/// that moves with the position is whole; rows outside the tile's region panic there, so a body
-/// that violates its region clause is detected. A clone owns its elements.
+/// nearest of these, and loads return f32. It is read and written by rows, the runs of the last
+/// dimension. In a VM an instruction gets a view whose fixed dimensions are cut to the task's tile
+/// and whose dimension that moves with the position is whole; rows outside the tile's region panic
+/// there, so a body that violates its region clause is detected. A clone owns its elements.
 pub struct State {
     cells: Arc<Cells>,
     /// Index of the first element in `cells`.
@@ -86,8 +86,8 @@ impl State {
         Ok(Self::whole(Arc::new(cells(shape)), 0, shape, DType::F32))
     }
 
-    /// The same elements, kept in an element type of [`CACHES`]: rounded to it now and when they are
-    /// written.
+    /// The same elements, kept in an element type of [`CACHES`]: rounded to it now and when they
+    /// are written.
     ///
     /// # Panics
     /// For any other element type.

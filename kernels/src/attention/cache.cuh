@@ -4,8 +4,8 @@
 #include "../abi.cuh"
 #include "../../../amk/cuda/device/ptx.cuh"
 
-constexpr u32 CACHE_TILE = AMK_TILE / 2 * AMK_CACHE_BYTES, // bytes of an A fragment
-    CACHE_LANE = CACHE_TILE / 32;                          // a lane's part of it
+// Bytes of an A fragment, and of a lane's part of it. No variables: these would be in the cubin.
+enum : u32 { CACHE_TILE = AMK_TILE / 2 * AMK_CACHE_BYTES, CACHE_LANE = CACHE_TILE / 32 };
 
 #if AMK_CACHE_BYTES == 1
 typedef u8 CacheElem;
@@ -45,12 +45,17 @@ AMK_DEVICE uint4 widen(uint2 v) {
                       widen_pair(permute(v.y, 0, 0x1404)), widen_pair(permute(v.y, 0, 0x3424)));
 }
 AMK_DEVICE u32 pack_cache(float low, float high) { return pack_e4m3(low, high); }
+// A pair of a query, or else of a key or a value.
+AMK_DEVICE u32 pack_staged(bool query, float low, float high) {
+    return query ? pack_bf16(low, high) : pack_e4m3(low, high);
+}
 AMK_DEVICE uint4 load_shared_tile(u32 at) { return widen(load_shared_two(at)); }
 AMK_DEVICE uint4 load_tile(const u8* at) { return widen(load_relaxed_one((const u64*)at)); }
 #else
 typedef u16 CacheElem;
 typedef u32 CachePair;
 AMK_DEVICE u32 pack_cache(float low, float high) { return pack_bf16(low, high); }
+AMK_DEVICE u32 pack_staged(bool, float low, float high) { return pack_bf16(low, high); }
 AMK_DEVICE uint4 load_shared_tile(u32 at) { return load_shared(at); }
 AMK_DEVICE uint4 load_tile(const u8* at) { return load_relaxed((const u64*)at); }
 #endif

@@ -117,14 +117,15 @@ template <class A> struct HeadVector {
 template <class A> AMK_DEVICE u32 key_offset(u32 at, u32 d) {
     u32 r = at % 16, c = d % 16;
     return at / 16 * A::GROUP_BYTES + d / 16 * CACHE_TILE +
-           cache_offset(((r % 8) * 4 + c / 4) * 16 + (r / 8 + (c % 4) / 2 * 2) * 4);
+           cache_offset(((r % 8) * 4 + c / 4) * 16) + cache_offset((r / 8 + (c % 4) / 2 * 2) * 4);
 }
 template <class A> AMK_DEVICE u32 value_offset(u32 at, u32 d) {
     u32 r = at % 16,
         c = d %
             16; // dims 2i and 2i + 1 are rows i and i + 8 of the fragment, so that a lane has both
-    return at / 16 * A::GROUP_BYTES + A::KEY_BYTES + d / 16 * CACHE_TILE +
-           cache_offset((c / 2 * 4 + r % 8 / 2) * 16 + (c % 2 + r / 8 * 2) * 4 + r % 2 * 2);
+    return at / 16 * A::GROUP_BYTES + A::GROUP_BYTES / 2 + d / 16 * CACHE_TILE +
+           cache_offset((c / 2 * 4 + r % 8 / 2) * 16) + cache_offset((c % 2 + r / 8 * 2) * 4) +
+           cache_offset(r % 2 * 2);
 }
 
 // The step's own group as it is kept: only position 0 is not 0, whose words few lanes have. Compact
@@ -140,7 +141,8 @@ template <class A> struct OwnGroup {
     }
     AMK_DEVICE static u32 value(u32 d) {
         const u32 c = d % 16;
-        return A::COMPACT ? A::TILES * KEYS + d / 16 * VALUES + cache_offset(c / 2 * 16 + c % 2 * 4)
+        return A::COMPACT ? A::TILES * KEYS + d / 16 * VALUES + cache_offset(c / 2 * 16) +
+                                cache_offset(c % 2 * 4)
                           : value_offset<A>(0, d);
     }
 };
@@ -151,7 +153,7 @@ template <class A> struct GroupTiles {
 
     AMK_DEVICE GroupTiles(const Worker& w, u32 group) {
         keys = group + w.lane * CACHE_LANE, of_key = CACHE_TILE;
-        values = keys + A::KEY_BYTES, of_value = CACHE_TILE;
+        values = keys + A::GROUP_BYTES / 2, of_value = CACHE_TILE;
         if constexpr (A::COMPACT) {
             using O = OwnGroup<A>;
             const u32 own = shared_address(w.s.fresh);
@@ -311,15 +313,15 @@ template <class A> struct Stage {
         vector.arrive(w, A::NORM && (query || key), query || key, x);
 #pragma unroll
         for (int j = 0; j < A::HEAD_DIM / 64; j++) {
-            const u32 d = 64 * j + 2 * w.lane, kept = pack_cache(x[j].x, x[j].y);
+            const u32 d = 64 * j + 2 * w.lane, pair = pack_staged(query, x[j].x, x[j].y);
             if (query)
-                *(u32*)(w.s.query + w.warp * QUERY_PITCH + d) = pack_bf16(x[j].x, x[j].y);
+                *(u32*)(w.s.query + w.warp * QUERY_PITCH + d) = pair;
             else if (key)
-                *(CachePair*)(w.s.fresh + OwnGroup<A>::key(d)) = (CachePair)kept;
+                *(CachePair*)(w.s.fresh + OwnGroup<A>::key(d)) = (CachePair)pair;
             else
-                *(CacheElem*)(w.s.fresh + OwnGroup<A>::value(d)) = low_element(kept),
+                *(CacheElem*)(w.s.fresh + OwnGroup<A>::value(d)) = low_element(pair),
                                           *(CacheElem*)(w.s.fresh + OwnGroup<A>::value(d + 1)) =
-                                              high_element(kept);
+                                              high_element(pair);
         }
     }
 };

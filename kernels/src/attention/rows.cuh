@@ -102,7 +102,7 @@ AMK_DEVICE void flash_page(Worker& w, Flash<A>& f, bool had, u32 query, u32 firs
                            const u8* group, u32 part) {
     constexpr int MOST_KEYS = 8, KEYS = A::TILES < MOST_KEYS ? A::TILES : MOST_KEYS;
     const u8 *keys = group + w.lane * CACHE_LANE,
-             *values = keys + A::KEY_BYTES + part * A::OUT_TILES * CACHE_TILE;
+             *values = keys + A::GROUP_BYTES / 2 + part * A::OUT_TILES * CACHE_TILE;
     uint4 key[KEYS];
 #pragma unroll
     for (int j = 0; j < KEYS; j++) key[j] = load_tile(keys + j * CACHE_TILE);

@@ -17,7 +17,7 @@ struct Attention {
     static constexpr u32 CAP = CAP_;               // bits of the scores' bound, or 0: none
     static constexpr int TILES = HEAD_DIM / 16;
     static constexpr int GROUP_BYTES = HEAD_DIM * 32 * AMK_CACHE_BYTES; // 16 positions of K and V
-    static constexpr int KEY_BYTES = GROUP_BYTES / 2, BLOCK_BYTES = 4 * GROUP_BYTES;
+    static constexpr int BLOCK_BYTES = 4 * GROUP_BYTES;
     static constexpr int PITCH = HEAD_DIM + 4;
     // A team of warps has a group of positions: each has all scores, and a part of the values'
     // elements, whose sums would not fit the registers of one warp.

@@ -222,8 +222,12 @@ impl Decoder {
         steps.into_iter().map(|(pos, token)| (self.model.eager)(Token(token), Pos(pos)).into_vec()).collect()
     }
 
-    /// The fused bodies in bf16. A token that is not the largest logit is not a number.
-    fn on_cuda(&self, cache: &Path) -> Result<Logits<f32>, CudaError> {
+    /// The logits of the first GPU, in bf16, each step a call of the function. NaN where its token
+    /// is not that of the largest logit.
+    ///
+    /// # Errors
+    /// As [`Vm::new`] and [`Vm::run`].
+    pub fn on_cuda(&self, cache: &Path) -> Result<Logits<f32>, CudaError> {
         let options = VmOptions { schedule: Some(self.schedule.clone().into()), ..VmOptions::default() };
         let Model { family, instance, bindings, .. } = &self.model;
         let mut vm = Vm::new(family.kernel, instance, bindings, cache, &options, &mut |_| {})?;

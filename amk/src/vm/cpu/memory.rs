@@ -190,8 +190,8 @@ fn bound_weight(buffer: &Buffer, bindings: &Bindings) -> Result<Weight, VmError>
     Ok(weight.clone())
 }
 
-/// A state. One of bf16 or e4m3 holds its elements as f32, in separate memory: no other buffer may share a
-/// state's bytes.
+/// A state. One of bf16 or e4m3 holds its elements as f32, in separate memory: no other buffer may
+/// share a state's bytes.
 fn state(buffer: &Buffer, bindings: &Bindings, arena: Option<&Arc<Cells>>) -> Result<State, VmError> {
     let shape = shape(buffer).ok_or_else(|| out_of_memory(&buffer.name, buffer.bytes()))?;
     let (cells, offset) = match buffer.dtype {
