@@ -93,12 +93,11 @@ fn the_device_code_compiles_for_every_target() {
 #[test]
 fn code_for_caches_in_e4m3_compiles() {
     for target in &TARGETS {
-        let wide = target.check(&target.row_schedule(24)).is_ok();
         for rows in [0, 8, 24] {
-            if rows > 8 && !wide {
-                continue;
-            }
             let own = if rows == 0 { target.schedule() } else { target.row_schedule(rows) };
+            if target.check(&own).is_err() {
+                continue; // no room for a ring
+            }
             let (family, instance) = if rows == 0 { KNOWN[4] } else { KNOWN[0] };
             let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
             let instance = kernel.instance(instance).expect("the instance");

@@ -226,7 +226,7 @@ fn caches_are_those_of_a_function_whose_states_round() {
     }
 }
 
-/// What a convolution reads are the last inputs, not all: they stay as they were computed.
+/// They are no heads, and stay as they were computed.
 #[test]
 fn inputs_of_convolutions_are_no_caches() {
     let family = FAMILIES.into_iter().find(|family| family.name == "lfm2").expect("the family");

@@ -34,9 +34,9 @@ pub struct Schedule {
     pub rows: Option<RowSchedule>,
     /// Element type in which weights are stored.
     pub weights: DType,
-    /// Element type in which caches are kept, the states of which a call reads all positions up to
-    /// its own: one of [`CACHES`]. `None`: f32 on a CPU; on a GPU bf16, or f32 where it computes in
-    /// f32.
+    /// Element type in which caches are kept: states `[heads, positions, ..]` of which a call reads
+    /// all positions up to its own. One of [`CACHES`]; `None`: f32 on a CPU; on a GPU bf16, or f32
+    /// where it computes in f32.
     pub cache: Option<DType>,
     /// Whether calls run together in one task. False shows what fusion is worth.
     pub fusion: bool,

@@ -143,9 +143,12 @@ fn instance_dims(graph: &Graph, instance: &Instance) -> Result<BTreeMap<String, 
     if errors.is_empty() { Ok(dims) } else { Err(errors) }
 }
 
-/// Whether a span is all positions up to the call's own: it begins at the same one in all steps.
-fn is_past(span: &Span) -> bool {
-    matches!(span, Span::Range { lo, hi } if !moves(lo) && moves(hi))
+/// Whether a call reads all positions of heads up to its own: behind the first dimension there is
+/// one that begins at the same position in all steps and ends at the call's own. Without heads it
+/// is a sequence of inputs, as a convolution's.
+fn is_cache(region: &[Span]) -> bool {
+    let is_past = |span: &Span| matches!(span, Span::Range { lo, hi } if !moves(lo) && moves(hi));
+    region.iter().skip(1).any(is_past)
 }
 
 /// Whether a bound moves with the position.
@@ -165,7 +168,7 @@ struct Unroller<'g> {
     named: HashMap<String, u32>,
     /// Those that states have, as soon as there is one.
     positions: Option<u32>,
-    /// States of which a call reads all positions up to its own.
+    /// The states that a call reads as caches.
     caches: BTreeSet<TensorId>,
     out: Unrolled,
 }
@@ -431,7 +434,7 @@ impl<'g> Unroller<'g> {
                     }
                 }
                 shown.push(actual.name.clone());
-                if actual.kind == BufferKind::State && access.reads() && region.iter().any(is_past) {
+                if actual.kind == BufferKind::State && access.reads() && is_cache(region) {
                     self.caches.insert(tensor);
                 }
                 self.limit_positions(region, &actual.shape.clone());
