@@ -3,6 +3,7 @@
 //! says "skipped".
 
 use crate::native;
+use amk::tensor::e4m3;
 use amk_cuda::set::body_sets;
 use amk_cuda::source;
 use std::process::Command;
@@ -35,23 +36,29 @@ fn run(name: &str, files: &[&str], defines: &[(&str, &str)]) -> Option<()> {
 }
 
 /// Heads of so many elements, of a group of so many queries, and a bound of the scores. A step of
-/// one row is `paged` or has its own caches.
-fn attention(rows: &str, paged: &str, heads: (u32, u32, f32)) -> Option<()> {
-    attention_by(rows, paged, "0", heads)
+/// one row is `paged` or has its own caches, whose elements have so many bytes.
+fn attention(rows: &str, paged: &str, bytes: &str, heads: (u32, u32, f32)) -> Option<()> {
+    attention_by(rows, paged, ("0", bytes), heads)
 }
 
-/// The same, of a step of rows with `packets` or without.
-fn attention_by(rows: &str, paged: &str, packets: &str, (head_dim, group, cap): (u32, u32, f32)) -> Option<()> {
+/// The same, of a step of rows with packets or without.
+fn attention_by(
+    rows: &str,
+    paged: &str,
+    (packets, bytes): (&str, &str),
+    (head_dim, group, cap): (u32, u32, f32),
+) -> Option<()> {
     let turns = head_dim.to_string();
     let own = u32::from(rows != "0").to_string();
     let (head, group, bits) = (head_dim.to_string(), group.to_string(), format!("{:#x}u", cap.to_bits()));
     let norm = if cap > 0.0 { "false" } else { "true" };
-    let files = ["begin", "turns", "fused", "rows", "wide"].map(|file| format!("attention/{file}.cuh"));
+    let files = ["begin", "cache", "turns", "fused", "rows", "wide"].map(|file| format!("attention/{file}.cuh"));
     let scale = format!("((at)<{}?0.75f:1.25f)", head_dim / 2);
     let defines = [
         ("AMK_ROWS", rows),
         ("AMK_PAGED", paged),
         ("AMK_ROW_PACKETS", packets),
+        ("AMK_CACHE_BYTES", bytes),
         ("AMK_ROW_BLOCK", "8"),
         ("AMK_HEAD_DIM", &head),
         ("AMK_KINDS", "2"),
@@ -71,16 +78,57 @@ fn attention_by(rows: &str, paged: &str, packets: &str, (head_dim, group, cap): 
 fn attention_of_two_kinds_is_the_sum_over_the_positions() {
     for (rows, paged) in [("0", "0"), ("0", "1"), ("8", "0"), ("24", "0")] {
         for heads in [(256, 2, 0.0), (256, 4, 2.0), (128, 4, 0.0)] {
-            if attention(rows, paged, heads).is_none() {
+            if attention(rows, paged, "2", heads).is_none() {
                 return;
             }
         }
     }
     for paged in ["0", "1"] {
-        let _ = attention("0", paged, (64, 3, 0.0));
+        let _ = attention("0", paged, "2", (64, 3, 0.0));
     }
     for heads in [(256, 4, 2.0), (128, 4, 0.0)] {
-        let _ = attention_by("8", "0", "1", heads);
+        let _ = attention_by("8", "0", ("1", "2"), heads);
+    }
+}
+
+#[test]
+fn attention_over_caches_of_e4m3_is_the_sum_over_the_positions() {
+    for (rows, paged) in [("0", "0"), ("0", "1"), ("8", "0"), ("24", "0")] {
+        for heads in [(256, 4, 2.0), (128, 4, 0.0), (64, 3, 0.0)] {
+            if attention(rows, paged, "1", heads).is_none() {
+                return;
+            }
+        }
+    }
+    for heads in [(64, 8, 0.0), (128, 8, 0.0)] {
+        let _ = attention("0", "0", "1", heads);
+    }
+}
+
+/// Every bf16, and f32 that lie between them: the device's rounding is the CPU VM's. And every code
+/// is the number that it is on a CPU.
+#[test]
+fn the_device_rounds_to_e4m3_as_the_cpu_vm() {
+    let halves = (0..=u16::MAX).map(|half| u32::from(half) << 16);
+    let near_ties = (0..0x7f80u32).flat_map(|half| [0x8000, 0x7fff, 0x8001].map(|low| half << 16 | low));
+    let others = (0..200_000u32).map(|n| n.wrapping_mul(2_654_435_761));
+    let inputs: Vec<u32> = halves.chain(near_ties).chain(others).collect();
+    let Some((_folder, program)) = native::build(&code(&["attention/cache.cuh"]), "e4m3", &["AMK_CACHE_BYTES=1"])
+    else {
+        return println!("skipped: no C++ compiler");
+    };
+    let input = inputs.iter().map(|bits| format!("{bits}\n")).collect();
+    let output = native::answer(&program, input);
+    let mut found = output.lines().map(|line| line.parse::<u32>().expect("a number"));
+    for bits in inputs {
+        let (low, high) = (f32::from_bits(bits), f32::from_bits(bits ^ 1 << 31));
+        let expected = u32::from(e4m3::narrow(low)) | u32::from(e4m3::narrow(high)) << 8;
+        assert_eq!(found.next(), Some(expected), "{low:?} {bits:#x}");
+    }
+    for code in 0..=u8::MAX {
+        let expected = e4m3::widen(code).to_bits();
+        let found = found.next().expect("a number");
+        assert!(found == expected || code & 0x7f == 0x7f, "{code:#x} is {found:#x}, not {expected:#x}");
     }
 }
 

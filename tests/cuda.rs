@@ -9,8 +9,9 @@ mod sampling;
 mod smollm2;
 
 use crate::gpu;
-use amk::ir::TaskId;
+use amk::ir::schedule::Schedule;
 use amk::ir::verify::verify;
+use amk::ir::{DType, TaskId};
 use amk_cuda::{
     CudaError, Faults, GpuTarget, Image, Precision, RunOptions, TARGETS, VmOptions, compile, plan_for, source,
 };
@@ -84,6 +85,37 @@ fn the_device_code_compiles_for_every_target() {
     match nvrtc_version() {
         (13, 0) => insta::assert_snapshot!("resources_nvrtc_13_0", table),
         (major, minor) => println!("skipped: the frozen table is of NVRTC 13.0, this is {major}.{minor}"),
+    }
+}
+
+/// Steps of one row, of several and of many, with caches in e4m3. The lanes of a warp stay together
+/// as well as with those in bf16.
+#[test]
+fn code_for_caches_in_e4m3_compiles() {
+    for target in &TARGETS {
+        for rows in [0, 8, 24] {
+            let own = if rows == 0 { target.schedule() } else { target.row_schedule(rows) };
+            if target.check(&own).is_err() {
+                continue; // no room for a ring
+            }
+            let (family, instance) = if rows == 0 { KNOWN[4] } else { KNOWN[0] };
+            let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
+            let instance = kernel.instance(instance).expect("the instance");
+            let yields = [DType::BF16, DType::E4M3].map(|cache| {
+                let schedule = Schedule { cache: Some(cache), ..own.clone() };
+                let plan = plan_for(kernel, instance, &schedule, Precision::default()).expect("a plan");
+                match compile(&source::generate(&plan, &VmOptions::default()), target.architecture) {
+                    Ok(cubin) => {
+                        println!("{} {rows} rows, {cache}: {}", target.name, resources(&cubin.log));
+                        Some(yields(&cubin.bytes))
+                    }
+                    Err(CudaError::NoNvrtc) => None,
+                    Err(error) => panic!("{} {rows} rows, {cache}: {error}", target.name),
+                }
+            });
+            let [Some(of_bf16), Some(of_e4m3)] = yields else { return println!("skipped: no NVRTC") };
+            assert!(of_e4m3 <= of_bf16, "{} {rows} rows: {of_e4m3} yields instead of {of_bf16}", target.name);
+        }
     }
 }
 

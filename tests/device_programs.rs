@@ -4,6 +4,7 @@
 //! its packets to bf16; and if any order that its waits and packets allow agrees bit for bit with
 //! its calls one after the other.
 
+use crate::gpu;
 use amk::ir::schedule::{ExchangeBy, Schedule};
 use amk::ir::verify::verify;
 use amk::ir::{Access, BufferKind, DType, Interval, Param, Program, Queues, TaskId};
@@ -13,6 +14,7 @@ use amk_bench::kernel_check::{Decoder, MOST_DEVIATIONS, Oracle, on_cpu};
 use amk_cuda::plan::Plan;
 use amk_cuda::{Image, Precision, TARGETS};
 use amk_kernels::fused::Decoder as Fused;
+use amk_models::chain::Chain;
 use amk_models::model::{FAMILIES, Family};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -127,6 +129,67 @@ fn check(decoder: Decoder) {
     let logits = in_any_order(&decoder, &plan, &modes);
     let error = error(&decoder, &logits);
     assert!(error < MOST_DEVIATIONS, "{error} deviations");
+}
+
+/// Decoders of one kind of layers and of two, with norms of heads and with windows.
+pub(crate) fn cached() -> [(Family, Dims); 4] {
+    [(FAMILIES[0], tiny()), with("qwen3", &[]), windowed(50, 48), with("gemma2", &[("WINDOW", 130)])]
+}
+
+#[test]
+fn programs_with_caches_in_e4m3_compute_the_function_that_rounds_them() {
+    for (family, dims) in cached() {
+        println!("{}", family.name);
+        let schedule = Schedule { cache: Some(DType::E4M3), ..schedule() };
+        let narrow = Decoder::new(family, dims.clone(), schedule, 150, 3).expect("a decoder");
+        let plan = narrow.plan(Precision::BF16).expect("a plan");
+        let caches = plan.program.buffers.iter().filter(|buffer| buffer.dtype == DType::E4M3);
+        assert_eq!(caches.map(|cache| cache.kind).collect::<Vec<_>>(), [BufferKind::State; 4]);
+        let modes = [Mode::Shuffled { seed: 1 }, Mode::Delayed { seed: 3 }];
+        let logits = in_any_order(&narrow, &plan, &modes);
+        let of_narrow = error(&narrow, &logits);
+        assert!(of_narrow < MOST_DEVIATIONS, "{of_narrow} deviations");
+        let wide = Decoder::new(family, dims, self::schedule(), 150, 3).expect("a decoder");
+        let of_wide = error(&wide, &logits);
+        assert!(of_wide > MOST_DEVIATIONS, "{of_wide} deviations of the function with other caches");
+    }
+}
+
+#[test]
+fn caches_that_no_fused_body_computes_are_refused_by_name() {
+    let plan = |dims: &Dims, cache, precision| {
+        let schedule = Schedule { cache: Some(cache), ..schedule() };
+        let decoder = Decoder::new(FAMILIES[0], dims.clone(), schedule, 1, 3).expect("a decoder");
+        let found = decoder.plan(precision).map_err(|error| Chain(&error).to_string())?;
+        let states = found.program.buffers.into_iter().filter(|buffer| buffer.kind == BufferKind::State);
+        Ok::<_, String>(states.filter(|state| state.dtype != DType::U32).map(|cache| cache.dtype).collect::<Vec<_>>())
+    };
+    let (tiny, short) = (tiny(), with("llama", &[("HEAD_DIM", 32), ("ROTARY", 32)]).1);
+    for (dims, cache, precision) in [
+        (&short, DType::E4M3, Precision::BF16),
+        (&short, DType::BF16, Precision::BF16),
+        (&tiny, DType::E4M3, Precision::F32),
+    ] {
+        let refused = plan(dims, cache, precision).expect_err("states of generic tasks");
+        assert!(refused.contains(&format!("`kv.layers[0].k` is kept in {cache}")), "{refused}");
+    }
+    for dims in [&short, &tiny] {
+        assert_eq!(plan(dims, DType::F32, Precision::BF16), Ok(vec![DType::F32; 4]));
+    }
+}
+
+#[test]
+fn a_gpus_steps_over_caches_in_e4m3_compute_the_function_that_rounds_them() {
+    let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
+    let cache = std::env::temp_dir().join("amk-test-cubins");
+    let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
+    for (family, dims) in cached().into_iter().chain(long_heads()) {
+        println!("{}", family.name);
+        let schedule = Schedule { workers: 40, run: 2, cache: Some(DType::E4M3), ..target.schedule() };
+        let decoder = Decoder::new(family, dims, schedule, 270, 3).expect("a decoder");
+        let error = error(&decoder, &decoder.on_cuda(&cache).expect("logits"));
+        assert!(error < MOST_DEVIATIONS, "{error} deviations");
+    }
 }
 
 #[test]

@@ -2,12 +2,12 @@
 //! calls one after the other, and within what rounding to bf16 does of the annotated function; on a
 //! GPU the same bound, and bits that do not depend on the other rows of a step.
 
-use crate::device_programs::{bits, eager, error, long_heads, normed, sized, tiny, windowed};
+use crate::device_programs::{bits, cached, eager, error, long_heads, normed, sized, tiny, windowed};
 use crate::gpu;
 use crate::image::in_blocks;
 use amk::ir::schedule::Schedule;
 use amk::ir::verify::verify;
-use amk::ir::{Call, Interval, Program, Task};
+use amk::ir::{Call, DType, Interval, Program, Task};
 use amk::rows::RowVm as _;
 use amk::session::Session;
 use amk::vm::cpu::Mode;
@@ -18,10 +18,13 @@ use amk_kernels::argmax;
 use amk_models::model::{FAMILIES, Family};
 use std::collections::BTreeMap;
 
+fn h200() -> &'static GpuTarget {
+    TARGETS.iter().find(|target| target.name == "h200").expect("a record")
+}
+
 /// A decoder of two layers, with three splits of 128 positions.
 fn decoder((family, dims): (Family, BTreeMap<String, u32>), rows: u32, workers: u32, steps: u32) -> Decoder {
-    let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
-    let schedule = Schedule { workers, run: 2, ..target.row_schedule(rows) };
+    let schedule = Schedule { workers, run: 2, ..h200().row_schedule(rows) };
     Decoder::new(family, dims, schedule, steps, 3).expect("a decoder")
 }
 
@@ -35,7 +38,10 @@ fn check_rows(of: (Family, BTreeMap<String, u32>), rows: u32, workers: u32) {
 }
 
 fn check_steps(of: (Family, BTreeMap<String, u32>), rows: u32, workers: u32, steps: u32) {
-    let decoder = decoder(of, rows, workers, steps);
+    check_decoder(&decoder(of, rows, workers, steps), rows);
+}
+
+fn check_decoder(decoder: &Decoder, rows: u32) {
     let plan = decoder.plan(Precision::BF16).expect("a plan");
     let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
     Image::build(&verified, &plan).expect("the image should be the program");
@@ -50,8 +56,20 @@ fn check_steps(of: (Family, BTreeMap<String, u32>), rows: u32, workers: u32, ste
         let found = run(plan.program.clone(), mode, chunk as usize, company);
         assert_eq!(bits(&found), bits(&expected), "{mode:?}, {chunk} rows and {company}");
     }
-    let error = error(&decoder, &expected);
+    let error = error(decoder, &expected);
     assert!(error < MOST_DEVIATIONS, "{error} deviations");
+}
+
+#[test]
+fn rows_over_caches_in_e4m3_compute_the_function_that_rounds_them() {
+    for (family, dims) in cached() {
+        for (rows, workers) in [(6, 6), (20, 24)] {
+            println!("{}, {rows} rows", family.name);
+            let schedule = h200().row_schedule(rows);
+            let schedule = Schedule { workers, run: 2, cache: Some(DType::E4M3), ..schedule };
+            check_decoder(&Decoder::new(family, dims.clone(), schedule, 80, 3).expect("a decoder"), rows);
+        }
+    }
 }
 
 /// Families of whose calls the device fuses a part.
@@ -291,6 +309,26 @@ fn a_gpus_rows_compute_the_function_whatever_the_company() {
         }
         let error = error(&decoder, &expected);
         assert!(error < MOST_DEVIATIONS, "{error} deviations");
+    }
+}
+
+/// Narrow and wide steps, and those of one row, which have a program of their own.
+#[test]
+fn a_gpus_rows_over_caches_in_e4m3_compute_the_function_that_rounds_them() {
+    let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
+    let cache = std::env::temp_dir().join("amk-test-cubins");
+    for (family, dims) in cached().into_iter().chain(long_heads()) {
+        for (rows, chunks) in [(8, [1, 8]), (24, [9, 24])] {
+            println!("{}, {rows} rows", family.name);
+            let schedule = h200().row_schedule(rows);
+            let schedule = Schedule { workers: 40, run: 2, cache: Some(DType::E4M3), ..schedule };
+            let decoder = Decoder::new(family, dims.clone(), schedule, 270, 3).expect("a decoder");
+            for chunk in chunks {
+                let vm = decoder.rows_on_cuda(&cache, 100).expect("a VM");
+                let error = error(&decoder, &decoder.on_rows(vm, chunk, 2).expect("logits"));
+                assert!(error < MOST_DEVIATIONS, "{error} deviations, {chunk} tokens a step");
+            }
+        }
     }
 }
 

@@ -304,6 +304,7 @@ fn schedule(draw: &mut Draw) -> PartialSchedule {
         steps: maybe(draw, &[Steps::Barrier, Steps::Pipelined]),
         rows: draw.chance(3).then(|| RowSchedule { most: draw.number(), block: number(draw) }),
         weights: maybe(draw, &DType::ALL),
+        cache: maybe(draw, &DType::ALL),
         fusion: maybe(draw, &[true, false]),
         fuse: draw
             .list(2, |draw| Fusion { op: name(draw), into: draw.one_of(&[FuseInto::Producer, FuseInto::Consumers]) }),

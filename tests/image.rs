@@ -7,7 +7,7 @@ use amk::encoding::Encoding;
 use amk::ir::graph::Instance;
 use amk::ir::schedule::{ExchangeBy, Schedule};
 use amk::ir::verify::{Verified, verify};
-use amk::ir::{BufferId, BufferKind};
+use amk::ir::{BufferId, BufferKind, DType};
 use amk_cuda::image::{Record, abi};
 use amk_cuda::plan::Plan;
 use amk_cuda::set::kind_number;
@@ -427,6 +427,7 @@ fn changes_of_what_is_shared(case: &Case) -> Vec<Change> {
             caches[at][0] = caches[next][0];
         }));
     }
+    all.push(change("cache", |image| shared(image).cache = DType::E4M3));
     all.push(change("attention", |image| shared(image).attention.clear()));
     if fixed.attention.len() > 1 {
         all.push(change("attention", |image| shared(image).attention.swap(0, 1)));

@@ -3,6 +3,7 @@
 
 use amk::ir::schedule::{Assign, FuseInto, Fusion, QueuePolicy, RowSchedule, Schedule};
 use amk::ir::verify::verify;
+use amk::ir::{BufferKind, DType};
 use amk::registry::Registry;
 use amk::session::Session;
 use amk::vm::cpu::{Mode, Options, Vm};
@@ -10,7 +11,7 @@ use amk::{Pos, Token};
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT, Source};
 use amk_models::chain::Chain;
 use amk_models::checkpoint::Checkpoint;
-use amk_models::model::{Model, WeightFormat};
+use amk_models::model::{FAMILIES, Model, WeightFormat};
 use amk_run::generate::generate;
 use amk_run::perplexity::{Windows, perplexity};
 use amk_run::text::Request;
@@ -172,9 +173,14 @@ pub(crate) fn schedules() -> Vec<Schedule> {
     ]
 }
 
+/// The token at a position.
+fn drawn(pos: u32) -> Token {
+    Token((7 * pos + 3) % 128)
+}
+
 pub(crate) fn same_bits(vm: &mut Vm, expected: &[Vec<f32>]) {
     for (pos, expected) in expected.iter().enumerate() {
-        let logits = vm.step(Token(7 * pos as u32 + 3), Pos(pos as u32)).expect("the step should run").data();
+        let logits = vm.step(drawn(pos as u32), Pos(pos as u32)).expect("the step should run").data();
         let equal = logits.iter().zip(expected).all(|(a, b)| a.to_bits() == b.to_bits());
         assert!(
             equal && logits.len() == expected.len(),
@@ -185,8 +191,7 @@ pub(crate) fn same_bits(vm: &mut Vm, expected: &[Vec<f32>]) {
 
 fn agree_bit_for_bit(path: &Path) {
     let mut model = load(path, 8);
-    let expected: Vec<Vec<f32>> =
-        (0..6).map(|pos| (model.eager)(Token(7 * pos + 3), Pos(pos)).data().to_vec()).collect();
+    let expected: Vec<Vec<f32>> = (0..6).map(|pos| (model.eager)(drawn(pos), Pos(pos)).data().to_vec()).collect();
     for schedule in schedules() {
         same_bits(&mut vm(&model, &schedule, Mode::Threads), &expected);
         for seed in 0..25 {
@@ -196,6 +201,70 @@ fn agree_bit_for_bit(path: &Path) {
             same_bits(&mut vm(&model, &schedule, Mode::Delayed { seed }), &expected);
         }
     }
+}
+
+/// Functions with one kind of layers, with norms of heads and with windows, which begin before the
+/// last step.
+#[test]
+fn caches_are_those_of_a_function_whose_states_round() {
+    for path in ["tiny/llama", "tiny/qwen3", "families/mistral"] {
+        let mut model = load(&golden_folder().join(path), 60);
+        let logits = |model: &mut Model| -> Vec<Vec<f32>> {
+            (0..56).map(|pos| (model.eager)(drawn(pos), Pos(pos)).data().to_vec()).collect()
+        };
+        let exact = logits(&mut model);
+        for dtype in [DType::BF16, DType::E4M3] {
+            model.keep_caches(Some(dtype)).expect("a function");
+            let expected = logits(&mut model);
+            assert_ne!(expected, exact, "{path} in {dtype}");
+            for schedule in schedules() {
+                let schedule = Schedule { cache: Some(dtype), ..schedule };
+                same_bits(&mut vm(&model, &schedule, Mode::Threads), &expected);
+                same_bits(&mut vm(&model, &schedule, Mode::Shuffled { seed: 7 }), &expected);
+            }
+        }
+    }
+}
+
+/// They are no heads, and stay as they were computed.
+#[test]
+fn inputs_of_convolutions_are_no_caches() {
+    let family = FAMILIES.into_iter().find(|family| family.name == "lfm2").expect("the family");
+    let instance = family.kernel.instance("lfm2_1_2b").expect("the instance");
+    let schedule = Schedule { cache: Some(DType::E4M3), ..Schedule::default() };
+    let tensors = family.kernel.unrolled(instance, &schedule).expect("its calls").tensors;
+    let states = tensors.iter().filter(|tensor| tensor.kind == BufferKind::State);
+    let (inputs, caches): (Vec<_>, Vec<_>) = states.partition(|state| state.name.ends_with("inputs"));
+    assert!(inputs.iter().all(|state| state.dtype == DType::F32) && inputs.len() == 10);
+    assert!(caches.iter().all(|state| state.dtype == DType::E4M3) && caches.len() == 12);
+}
+
+/// A fork goes on from the pages of the sequence before it, which it shares and then copies.
+#[test]
+fn forks_over_caches_in_e4m3_are_texts_of_their_own() {
+    let mut model = load(&golden_folder().join("tiny/llama"), 96);
+    model.keep_caches(Some(DType::E4M3)).expect("a function");
+    let expected: Vec<Vec<f32>> = (0..80).map(|pos| (model.eager)(drawn(pos), Pos(pos)).data().to_vec()).collect();
+    let tokens: Vec<Token> = (0..80).map(drawn).collect();
+    let rows = Some(RowSchedule { most: 9, block: None });
+    let schedule = Schedule { workers: 2, rows, cache: Some(DType::E4M3), ..Schedule::default() };
+    let program = model.family.kernel.verified(&model.instance, Some(&schedule)).expect("a program");
+    let options = Options { pages: Some(4), ..Options::default() };
+    let registry = Registry::linked().expect("instructions should have unique paths");
+    let vm = Vm::with(program, &model.bindings, &registry, options).expect("the VM should start");
+    let mut session = Session::new(vm);
+    let run = |session: &mut Session<Vm>, id, tokens: &[Token]| {
+        session.push(id, tokens).expect("there is room");
+        while session.pending(id).expect("it is there") > 0 {
+            session.step().expect("the steps should run");
+        }
+        session.logits(id).expect("of the last token").to_vec()
+    };
+    let first = session.add();
+    assert_eq!(run(&mut session, first, &tokens[..70]), expected[69]);
+    let fork = session.fork(first, 70).expect("a fork");
+    run(&mut session, first, &[Token(1), Token(2)]);
+    assert_eq!(run(&mut session, fork, &tokens[70..]), expected[79]);
 }
 
 #[test]

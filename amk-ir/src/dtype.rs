@@ -13,6 +13,9 @@ pub enum DType {
     F16,
     /// bfloat16.
     BF16,
+    /// fp8 e4m3: a sign, four bits of exponent, three of mantissa; what is stored saturates at 448.
+    #[serde(alias = "fp8")]
+    E4M3,
     /// Signed 32-bit integer.
     I32,
     /// Unsigned 32-bit integer.
@@ -25,14 +28,14 @@ pub enum DType {
 
 impl DType {
     /// All element types.
-    pub const ALL: [Self; 7] = [Self::F32, Self::F16, Self::BF16, Self::I32, Self::U32, Self::I8, Self::U8];
+    pub const ALL: [Self; 8] = [Self::F32, Self::F16, Self::BF16, Self::E4M3, Self::I32, Self::U32, Self::I8, Self::U8];
 
     /// Size of an element in bytes.
     pub const fn bytes(self) -> u32 {
         match self {
             Self::F32 | Self::I32 | Self::U32 => 4,
             Self::F16 | Self::BF16 => 2,
-            Self::I8 | Self::U8 => 1,
+            Self::E4M3 | Self::I8 | Self::U8 => 1,
         }
     }
 
@@ -42,6 +45,7 @@ impl DType {
             Self::F32 => "f32",
             Self::F16 => "f16",
             Self::BF16 => "bf16",
+            Self::E4M3 => "e4m3",
             Self::I32 => "i32",
             Self::U32 => "u32",
             Self::I8 => "i8",

@@ -4,7 +4,7 @@
 mod limits;
 mod partial;
 
-pub use limits::{MOST_RING_SLOTS, range};
+pub use limits::{CACHES, MOST_RING_SLOTS, range};
 pub use partial::{Changed, PartialRing, PartialSchedule};
 
 use crate::DType;
@@ -34,6 +34,10 @@ pub struct Schedule {
     pub rows: Option<RowSchedule>,
     /// Element type in which weights are stored.
     pub weights: DType,
+    /// Element type in which caches are kept: states `[heads, positions, ..]` of which a call reads
+    /// all positions up to its own. One of [`CACHES`]; `None`: f32 on a CPU; on a GPU bf16, or f32
+    /// where it computes in f32.
+    pub cache: Option<DType>,
     /// Whether calls run together in one task. False shows what fusion is worth.
     pub fusion: bool,
     /// Ops fused into their producer's or consumer's task, by instruction name.
@@ -63,6 +67,7 @@ impl Default for Schedule {
             steps: Steps::Barrier,
             rows: None,
             weights: DType::BF16,
+            cache: None,
             fusion: true,
             fuse: Vec::new(),
             splits: 1,

@@ -9,10 +9,12 @@ pub use crate::rounding::Rounding;
 use crate::weights::{Deviation, Extent, StoredTensor, TensorError, TensorSet, check_blocks};
 use amk::encoding::BlockError;
 use amk::ir::graph::Instance;
-use amk::layout::{BuildError, Source, SourceError, WeightRequest, build, zeroed};
+use amk::ir::schedule::Schedule;
+use amk::ir::{BufferKind, DType};
+use amk::layout::{BuildError, Source, SourceError, WeightRequest, build, zeroed_in};
 use amk::tensor::{Inputs, WeightError};
 use amk::vm::Bindings;
-use amk::{Encoding, Megakernel, Pos, Tensor, Token, Weight, WeightLayout};
+use amk::{Encoding, Megakernel, MegakernelError, Pos, Tensor, Token, Weight, WeightLayout};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -99,8 +101,11 @@ pub fn find_instance(name: &str) -> Result<(Family, Instance), UnknownInstance> 
 
 struct Parts {
     bindings: Bindings,
-    eager: Eager,
+    anew: Anew,
 }
+
+/// Makes the annotated function anew, with states kept in these element types, by path.
+type Anew = Box<dyn Fn(BTreeMap<String, DType>) -> Eager + Send>;
 
 /// How weights are held in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -172,6 +177,7 @@ pub struct Model {
     pub bindings: Bindings,
     /// The annotated function over the same weights, with states of its own.
     pub eager: Eager,
+    anew: Anew,
     /// How the weights were converted while they were loaded.
     pub conversion: Conversion,
     /// Which matrices take rounded inputs.
@@ -323,10 +329,26 @@ impl Model {
         dims: BTreeMap<String, u32>,
         source: &mut dyn Source,
     ) -> Result<Self, ModelError> {
-        let Parts { bindings, eager } = (family.load)(&dims, source)?;
+        let Parts { bindings, anew } = (family.load)(&dims, source)?;
+        let eager = anew(BTreeMap::new());
         let instance = bindings.complete(&Instance { name: name.to_owned(), dims, ..Instance::default() });
         let (conversion, names, rounding) = (Conversion::default(), BTreeMap::new(), Rounding::default());
-        Ok(Self { family, instance, bindings, eager, conversion, rounding, names })
+        Ok(Self { family, instance, bindings, eager, anew, conversion, rounding, names })
+    }
+
+    /// Makes the annotated function anew, with caches kept as in a program whose schedule has this
+    /// `cache`: in an element type of [`CACHES`](amk::ir::schedule::CACHES); `None`: in f32.
+    ///
+    /// # Errors
+    /// [`MegakernelError::Lower`] where the function cannot be lowered.
+    pub fn keep_caches(&mut self, cache: Option<DType>) -> Result<(), MegakernelError> {
+        let schedule = Schedule { cache, ..Schedule::default() };
+        let tensors = self.family.kernel.unrolled(&self.instance, &schedule)?.tensors;
+        let states = tensors.into_iter().filter(|tensor| tensor.kind == BufferKind::State);
+        // In a layout a path begins behind the name of its parameter.
+        let kept = states.filter_map(|state| Some((state.name.split_once('.')?.1.to_owned(), state.dtype)));
+        self.eager = (self.anew)(kept.collect());
+        Ok(())
     }
 }
 
@@ -353,21 +375,21 @@ pub fn dims(config: &ModelConfig, context: usize) -> BTreeMap<String, u32> {
 /// The parameter of a page that has the weights.
 const LAYOUT: &str = "w";
 
-fn parts<W: WeightLayout + Send + 'static, S: WeightLayout + Send + 'static>(
+fn parts<W: WeightLayout + Send + Sync + 'static, S: WeightLayout + Send + 'static>(
     dims: &BTreeMap<String, u32>,
     source: &mut dyn Source,
     decode: fn(Token, Pos, &W, &mut S) -> Tensor,
 ) -> Result<Parts, BuildError> {
-    let weights: W = build(dims, source)?;
-    let bindings = Bindings::new().layout(LAYOUT, &weights);
-    // The eager function's states are made when it is first called: a VM has its own.
-    let (dims, mut states) = (dims.clone(), None);
-    let eager = move |token, pos| {
-        let states =
-            states.get_or_insert_with(|| zeroed(&dims).expect("states should have shapes that the weights had"));
-        decode(token, pos, &weights, states)
+    let weights: Arc<W> = Arc::new(build(dims, source)?);
+    let bindings = Bindings::new().layout(LAYOUT, &*weights);
+    let dims = dims.clone();
+    let anew = move |kept: BTreeMap<String, DType>| -> Eager {
+        // States are made when the function is first called: a VM has its own.
+        let (weights, dims, mut states) = (Arc::clone(&weights), dims.clone(), None);
+        let zeroed = move || zeroed_in(&dims, &kept).expect("states should have shapes that the weights had");
+        Box::new(move |token, pos| decode(token, pos, &weights, states.get_or_insert_with(&zeroed)))
     };
-    Ok(Parts { bindings, eager: Box::new(eager) })
+    Ok(Parts { bindings, anew: Box::new(anew) })
 }
 
 struct CheckpointSource<'a> {

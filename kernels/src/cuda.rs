@@ -21,6 +21,7 @@ pub(crate) const DEVICE: DeviceCode = DeviceCode {
         ("rms_norm/fused.cuh", include_str!("rms_norm/fused.cuh")),
         ("choose/fused.cuh", include_str!("choose/fused.cuh")),
         ("attention/begin.cuh", include_str!("attention/begin.cuh")),
+        ("attention/cache.cuh", include_str!("attention/cache.cuh")),
         ("attention/turns.cuh", include_str!("attention/turns.cuh")),
         ("attention/fused.cuh", include_str!("attention/fused.cuh")),
         ("linear/rows.cuh", include_str!("linear/rows.cuh")),

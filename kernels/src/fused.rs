@@ -3,7 +3,7 @@
 
 pub use crate::abi::GEMV_OUTPUT_BIT;
 use crate::abi::{DecoderParams, PARAMS};
-use crate::attention::{APPEND, ATTEND_ROWS, Attentions, JOIN, JOIN_PARTS, PARTS, SPLIT};
+use crate::attention::{APPEND, ATTEND_ROWS, Attentions, JOIN, JOIN_PARTS, PARTS, SPLIT, cache_of};
 pub use crate::attention::{
     Append, Attend, AttendRows, AttentionForm, BLOCK, Combine, JoinParts, LayerBuffers, Partials, Parts, RotaryTable,
     SLICE,
@@ -153,6 +153,8 @@ pub struct Shared {
     pub embedding_scale: Option<f32>,
     /// Keys and values of each layer of fused attention, in memory order.
     pub caches: Vec<[BufferId; 2]>,
+    /// Element type of the caches.
+    pub cache: DType,
     /// The kinds of fused attention that the plan has, by number.
     pub attention: Vec<AttentionForm>,
     /// Their rotary frequencies, in memory order.
@@ -232,10 +234,11 @@ impl SharedState for DecoderState {
 
     fn state_bytes(&self, plan: &Plan, pos: u32) -> u64 {
         let Some(decoder) = Decoder::of(plan) else { return 0 };
+        let of_element = cache_of(plan).bytes();
         let bytes = |layer| {
             let form = decoder.form(layer)?.0;
             let positions = form.window.unwrap_or(u32::MAX).min(pos);
-            Some(u64::from(form.kv_heads) * u64::from(form.head_dim) * 4 * u64::from(positions))
+            Some(u64::from(form.kv_heads) * u64::from(form.head_dim * 2 * of_element) * u64::from(positions))
         };
         decoder.layers.iter().filter_map(bytes).sum()
     }
@@ -249,6 +252,7 @@ impl Shared {
             embedding: decoder.embedding,
             embedding_scale: decoder.embedding_scale,
             caches: decoder.layers.iter().map(|layer| layer.caches).collect(),
+            cache: cache_of(plan),
             attention: decoder.forms,
             tables: decoder.tables,
             functions: decoder.functions,
@@ -282,7 +286,8 @@ impl Shared {
 
     /// Returns the bytes of a block of positions, in all layers and heads.
     fn page_bytes(&self) -> u64 {
-        let block = |form: &AttentionForm| u64::from(form.kv_heads) * u64::from(BLOCK * form.head_dim * 4);
+        let of_position = 2 * self.cache.bytes();
+        let block = |form: &AttentionForm| u64::from(form.kv_heads) * u64::from(BLOCK * form.head_dim * of_position);
         self.caches.len() as u64 * self.attention.first().map_or(0, block)
     }
 
@@ -310,6 +315,10 @@ impl Shared {
             if value.to_bits() != expected.to_bits() {
                 return Err(Refusal::new(field, format!("is {value}, the plan has {expected}")));
             }
+        }
+        if self.cache != cache_of(plan) {
+            let what = format!("is {}, the plan has {}", self.cache, cache_of(plan));
+            return Err(Refusal::new("cache", what));
         }
         self.check_attention(program, decoder)?;
         self.check_caches(program)
@@ -353,7 +362,7 @@ impl Shared {
             let cache = program
                 .buffers
                 .get(id.index())
-                .filter(|cache| (cache.kind, cache.dtype) == (BufferKind::State, DType::BF16));
+                .filter(|buffer| (buffer.kind, buffer.dtype) == (BufferKind::State, self.cache));
             let fits = cache.is_some_and(|cache| match cache.shape[..] {
                 [kv_heads, positions, head_dim] if program.rows.is_some() => {
                     (kv_heads, positions, head_dim) == (form.kv_heads, program.positions, form.head_dim)

@@ -50,7 +50,7 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
         for (u32 i = 0; i < ALL * HEAD / 2; i++) put_pair(INPUT, i, row, pack_bf16(qkv[2 * i], qkv[2 * i + 1]));
         for (u32 head = 0; head < KV_HEADS; head++) {
             const Vector key = ready(&qkv[(HEADS + head) * HEAD], HEAD, LAYER, pos);
-            for (u32 d = 0; d < HEAD; d++) cache.keys[head][pos * HEAD + d] = key[d], cache.values[head][pos * HEAD + d] = qkv[(HEADS + KV_HEADS + head) * HEAD + d];
+            for (u32 d = 0; d < HEAD; d++) cache.keys[head][pos * HEAD + d] = key[d], cache.values[head][pos * HEAD + d] = kept(qkv[(HEADS + KV_HEADS + head) * HEAD + d]);
         }
     }
 #if AMK_ROW_PACKETS
@@ -80,7 +80,7 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
 #endif
     for (u32 row = 0; row < of_row.size(); row++) {
         const u32 pos = shared.rows[row].pos;
-        const Sequence& cache = sequences[of_row[row]];
+        Sequence& cache = sequences[of_row[row]];
         for (u32 head = 0; head < KV_HEADS; head++)
             check_appended<A>(block_of<A>(row, LAYER, head, pos), pos % 64, &cache.keys[head][pos * HEAD], &cache.values[head][pos * HEAD]);
         for (u32 h = 0; h < HEADS; h++) {

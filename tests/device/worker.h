@@ -15,6 +15,9 @@
 #ifndef AMK_ROW_PACKETS
 #define AMK_ROW_PACKETS 0
 #endif
+#ifndef AMK_CACHE_BYTES
+#define AMK_CACHE_BYTES 2
+#endif
 #ifndef AMK_PAGED
 #define AMK_PAGED 0
 #endif
@@ -55,6 +58,16 @@ static u32 __clz(u32 x) { return x ? __builtin_clz(x) : 32; }
 static uint4 load_relaxed_wide(const u64* p) { return load_relaxed(p); }
 static void __threadfence_block() {}
 static void atomicAdd(u32* to, u32 by) { *to += by; }
+
+static u32 permute(u32 a, u32 b, u32 selectors) {
+    u32 r = 0;
+    for (u32 i = 0; i < 4; i++) {
+        const u32 from = selectors >> 4 * i & 7;
+        r |= ((from & 4 ? b : a) >> 8 * (from & 3) & 255) << 8 * i;
+    }
+    return r;
+}
+static u32 multiply_bf16(u32 pair, u32 other) { return pack_bf16(bf16_low(pair) * bf16_low(other), bf16_high(pair) * bf16_high(other)); }
 
 // ---- tensor cores ----
 struct Fragments { u32 word[6]; };

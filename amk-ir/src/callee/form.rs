@@ -145,7 +145,7 @@ impl Length {
 fn class(buffer: &Buffer, single: bool) -> Result<TensorClass, DType> {
     match (buffer.kind, buffer.dtype) {
         (BufferKind::Weight, _) => Ok(TensorClass::Weight),
-        (BufferKind::State, DType::F32 | DType::BF16) => Ok(TensorClass::State),
+        (BufferKind::State, DType::F32 | DType::BF16 | DType::E4M3) => Ok(TensorClass::State),
         (_, DType::F32 | DType::BF16) => Ok(TensorClass::Tensor),
         (_, DType::U32) if single => Ok(TensorClass::Token),
         (_, other) => Err(other),

@@ -33,7 +33,7 @@ pub use unfused::{Refused, Unfused};
 use crate::graph::{Graph, Instance};
 use crate::graph_error::GraphError;
 use crate::program::{Instruction, OperandSpec, Program};
-use crate::schedule::{Changed, Schedule};
+use crate::schedule::{CACHES, Changed, Schedule};
 use crate::signature::{ParamKind, Signature};
 use crate::{Access, Constants};
 
@@ -41,8 +41,8 @@ use crate::{Access, Constants};
 const MOST_WORKERS: u32 = 65_536;
 
 /// The fields of a schedule that the lowering to the CPU VM honours.
-pub(crate) const HONOURED: [&str; 10] =
-    ["workers", "tiles", "queue", "assign", "steps", "rows", "weights", "fusion", "fuse", "limits"];
+pub(crate) const HONOURED: [&str; 11] =
+    ["workers", "tiles", "queue", "assign", "steps", "rows", "weights", "cache", "fusion", "fuse", "limits"];
 
 /// A program and where its ops come from.
 #[derive(Clone, PartialEq, Debug)]
@@ -118,6 +118,10 @@ fn check_schedule(graph: &Graph, schedule: &Schedule) -> Result<(), Vec<GraphErr
     if let Some(Changed { field, to, .. }) = schedule.unhonoured(&Schedule::default(), &HONOURED) {
         let headline = format!("the CPU VM cannot honour `{field}` = {to} of the schedule");
         return Err(vec![GraphError::new("AMK0611", headline, format!("leave `{field}` out on a CPU"))]);
+    }
+    if let Some(cache) = schedule.cache.filter(|cache| !CACHES.contains(cache)) {
+        let headline = format!("the schedule keeps caches in {cache}");
+        return Err(vec![GraphError::new("AMK0611", headline, "keep them in f32, bf16 or e4m3")]);
     }
     let names = || graph.signatures.iter().map(|signature| signature.name.as_str());
     let named = schedule.tiles.keys().chain(schedule.fuse.iter().map(|fusion| &fusion.op));

@@ -11,7 +11,7 @@ use crate::schedule::Schedule;
 use crate::shapes::{field_of, list_lengths};
 use crate::signature::{ParamKind, Signature, Span};
 use crate::{Access, Constants, DType, TensorId, ValueId};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The calls of an instance in eager order, and their tensors.
 pub struct Unrolled {
@@ -76,12 +76,16 @@ pub fn unroll(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Result
         indices: BTreeMap::new(),
         named: HashMap::new(),
         positions: None,
+        caches: BTreeSet::new(),
         out: Unrolled { calls: Vec::new(), tensors: Vec::new(), positions: 1, dims, constants: Constants::default() },
     };
     unroller.inputs();
     unroller.dim_fields();
     unroller.nodes(&graph.body).map_err(|error| vec![error])?;
     unroller.outputs().map_err(|error| vec![error])?;
+    for id in std::mem::take(&mut unroller.caches) {
+        unroller.out.tensors[id.index()].dtype = schedule.cache.unwrap_or(DType::F32);
+    }
     Ok(Unrolled { positions: unroller.positions.unwrap_or(1), ..unroller.out })
 }
 
@@ -139,6 +143,21 @@ fn instance_dims(graph: &Graph, instance: &Instance) -> Result<BTreeMap<String, 
     if errors.is_empty() { Ok(dims) } else { Err(errors) }
 }
 
+/// Whether a call reads all positions of heads up to its own: behind the first dimension there is
+/// one that begins at the same position in all steps and ends at the call's own. Without heads it
+/// is a sequence of inputs, as a convolution's.
+fn is_cache(region: &[Span]) -> bool {
+    let is_past = |span: &Span| matches!(span, Span::Range { lo, hi } if !moves(lo) && moves(hi));
+    region.iter().skip(1).any(is_past)
+}
+
+/// Whether a bound moves with the position.
+fn moves(bound: &Expr) -> bool {
+    let mut moves = false;
+    bound.names(&mut |name| moves |= name == "pos");
+    moves
+}
+
 struct Unroller<'g> {
     graph: &'g Graph,
     instance: &'g Instance,
@@ -149,6 +168,8 @@ struct Unroller<'g> {
     named: HashMap<String, u32>,
     /// Those that states have, as soon as there is one.
     positions: Option<u32>,
+    /// The states that a call reads as caches.
+    caches: BTreeSet<TensorId>,
     out: Unrolled,
 }
 
@@ -413,6 +434,9 @@ impl<'g> Unroller<'g> {
                     }
                 }
                 shown.push(actual.name.clone());
+                if actual.kind == BufferKind::State && access.reads() && is_cache(region) {
+                    self.caches.insert(tensor);
+                }
                 self.limit_positions(region, &actual.shape.clone());
                 planned.operands.push(PlannedOperand { tensor, access: *access, spans: region.clone() });
             }
@@ -458,13 +482,8 @@ impl<'g> Unroller<'g> {
     /// A dimension whose interval moves with `pos` bounds the positions by its extent.
     fn limit_positions(&mut self, region: &[Span], shape: &[u32]) {
         for (span, &extent) in region.iter().zip(shape) {
-            let mut moves = false;
-            if let Span::Range { lo, hi } = span {
-                for bound in [lo, hi] {
-                    bound.names(&mut |name| moves |= name == "pos");
-                }
-            }
-            if moves {
+            let Span::Range { lo, hi } = span else { continue };
+            if moves(lo) || moves(hi) {
                 self.positions = Some(self.positions.map_or(extent, |known| known.min(extent)));
             }
         }

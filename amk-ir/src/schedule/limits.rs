@@ -5,6 +5,8 @@ use crate::DType;
 use crate::program::Steps;
 use std::ops::RangeInclusive;
 
+/// Element types in which a cache can be kept.
+pub const CACHES: [DType; 3] = [DType::F32, DType::BF16, DType::E4M3];
 /// Slots of the deepest ring.
 pub const MOST_RING_SLOTS: u32 = 6;
 /// KiB that a worker is charged at most.

@@ -33,6 +33,9 @@ pub struct PartialSchedule {
     /// Element type in which weights are stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<DType>,
+    /// Element type in which caches are kept: f32, bf16 or e4m3, also written fp8.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<DType>,
     /// Whether calls run together in one task.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fusion: Option<bool>,
@@ -105,6 +108,7 @@ impl PartialSchedule {
             steps: steps.unwrap_or(own.steps),
             rows: self.rows.or(own.rows),
             weights: weights.unwrap_or(own.weights),
+            cache: self.cache.or(own.cache),
             fusion: fusion.unwrap_or(own.fusion),
             fuse: if fuse.is_empty() { own.fuse } else { fuse.clone() },
             splits: self.splits.unwrap_or(own.splits),
@@ -140,6 +144,7 @@ impl From<Schedule> for PartialSchedule {
             steps: Some(steps),
             rows: schedule.rows,
             weights: Some(weights),
+            cache: schedule.cache,
             fusion: Some(fusion),
             fuse,
             splits: Some(splits),
@@ -190,6 +195,7 @@ impl Schedule {
         add("steps", shown(&from.steps), shown(&self.steps));
         add("rows", shown(&from.rows), shown(&self.rows));
         add("weights", shown(&from.weights), shown(&self.weights));
+        add("cache", shown(&from.cache), shown(&self.cache));
         add("run", shown(&from.run), shown(&self.run));
         add("splits", shown(&from.splits), shown(&self.splits));
         add("late", shown(&from.late), shown(&self.late));

@@ -1,6 +1,7 @@
 //! Options that several commands share.
 
 use amk::encoding::{self, Encoding};
+use amk::ir::DType;
 use amk::ir::graph::Instance;
 use amk::ir::schedule::{PartialSchedule, RowSchedule, Schedule};
 use amk::ir::text::read_json;
@@ -235,6 +236,31 @@ pub(crate) struct ScheduleArg {
     /// [default: the model's; on a GPU the one that `amk tune` found, if it is there].
     #[arg(long, value_name = "FILE")]
     pub(crate) schedule: Option<PathBuf>,
+    /// How keys and values are kept: f32 (on a GPU by slower code), bf16, or fp8, which is half as
+    /// large as bf16 and less exact [default: the schedule's; on a CPU f32, on a GPU bf16].
+    #[arg(long, value_enum, value_name = "TYPE")]
+    pub(crate) cache: Option<CacheArg>,
+}
+
+/// How keys and values are kept.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CacheArg {
+    /// In f32.
+    F32,
+    /// Rounded to bf16.
+    Bf16,
+    /// Rounded to e4m3, without a scale.
+    Fp8,
+}
+
+impl From<CacheArg> for DType {
+    fn from(cache: CacheArg) -> Self {
+        match cache {
+            CacheArg::F32 => Self::F32,
+            CacheArg::Bf16 => Self::BF16,
+            CacheArg::Fp8 => Self::E4M3,
+        }
+    }
 }
 
 impl ScheduleArg {
@@ -248,13 +274,13 @@ impl ScheduleArg {
 
     /// The schedule on a CPU with `threads` workers.
     pub(crate) fn for_cpu(&self, threads: ThreadsArg) -> Result<CpuSchedule> {
-        Ok(CpuSchedule { named: self.named()?, threads, rows: 1 })
+        Ok(CpuSchedule { named: self.named()?, cache: self.cache.map(DType::from), threads, rows: 1 })
     }
 
     /// The schedule on the GPU, which has to be there.
     pub(crate) fn for_gpu(&self) -> Result<GpuSchedule> {
         let named = self.named()?.zip(self.schedule.as_ref().map(|path| path.display().to_string()));
-        Ok(GpuSchedule { named, gpu: OpenGpu::new()? })
+        Ok(GpuSchedule { named, cache: self.cache.map(DType::from), gpu: OpenGpu::new()? })
     }
 }
 
@@ -298,6 +324,8 @@ impl Place {
 #[derive(Clone)]
 pub(crate) struct CpuSchedule {
     named: Option<PartialSchedule>,
+    /// Instead of the fields' own.
+    cache: Option<DType>,
     threads: ThreadsArg,
     /// Rows of a step at least, where it has rows.
     rows: u32,
@@ -309,7 +337,8 @@ impl CpuSchedule {
         let graph = model.family.kernel.graph()?;
         let fields = self.named.as_ref().unwrap_or(model.instance.schedule_in(graph));
         let schedule = fields.over(Schedule { workers: self.threads.count(), ..Schedule::default() });
-        Ok(Schedule { workers: self.threads.threads.unwrap_or(schedule.workers), ..schedule })
+        let workers = self.threads.threads.unwrap_or(schedule.workers);
+        Ok(Schedule { workers, cache: self.cache.or(schedule.cache), ..schedule })
     }
 }
 
@@ -338,12 +367,21 @@ pub(crate) struct GpuSchedule {
     /// Fields over the GPU's own, and where they come from; `None`: the schedule that `amk tune`
     /// found for the model, or else the model's.
     named: Option<(PartialSchedule, String)>,
+    /// Instead of the fields' own.
+    cache: Option<DType>,
     gpu: OpenGpu,
 }
 
 impl GpuSchedule {
     /// The fields for a model, and where they come from; `None`: the model's.
     fn find(&self, model: &Model) -> Result<(Option<PartialSchedule>, String)> {
+        let (fields, name) = self.without_cache(model)?;
+        let Some(cache) = self.cache else { return Ok((fields, name)) };
+        let fields = fields.unwrap_or(model.instance.schedule_in(model.family.kernel.graph()?).clone());
+        Ok((Some(PartialSchedule { cache: Some(cache), ..fields }), name))
+    }
+
+    fn without_cache(&self, model: &Model) -> Result<(Option<PartialSchedule>, String)> {
         if let Some((fields, name)) = self.named.clone() {
             return Ok((Some(fields), name));
         }
@@ -383,6 +421,7 @@ pub(crate) fn cuda_rows_vm(
     quiet: bool,
 ) -> Result<cuda::RowsVm> {
     let fields = schedule.named.as_ref().map_or_else(PartialSchedule::default, |(fields, _)| fields.clone());
+    let fields = PartialSchedule { cache: schedule.cache.or(fields.cache), ..fields };
     let compiled = Cache::from_env()?.compiled();
     let bar = progress_bar("packing weights", quiet);
     let pages = u32::try_from(pages).context("too many pages of positions")?;

@@ -65,7 +65,7 @@ impl Tune {
         let positions = starts(&self.positions, &DEFAULT_POSITIONS, last_start(self.steps, limit)?)?;
         let last = positions.iter().copied().max().unwrap_or(0);
         let context = (last + self.steps).max(Reference::POSITIONS);
-        let own = ScheduleArg { schedule: Some("default".into()) }.for_gpu()?;
+        let own = ScheduleArg { schedule: Some("default".into()), cache: None }.for_gpu()?;
         let Subject { name, mut model, gate } = opened.load(context, WeightFormat::BF16)?;
         let (mut vm, _) = cuda_vm(&model, &own, VmOptions::default(), self.quiet)?;
         let passed = Gate::of(&mut vm, &mut model, &gate)?;

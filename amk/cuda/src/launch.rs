@@ -428,6 +428,6 @@ pub fn plan_for(
         Precision::BF16 => DType::BF16,
         Precision::F32 => DType::F32,
     };
-    let unrolled = kernel.unrolled(instance, &Schedule { weights, ..Schedule::default() })?;
+    let unrolled = kernel.unrolled(instance, &Schedule { weights, cache: schedule.cache, ..Schedule::default() })?;
     Ok(plan(kernel.graph()?, &unrolled, schedule, &forms)?)
 }

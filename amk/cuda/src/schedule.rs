@@ -4,7 +4,7 @@ use super::image::abi::{CHUNK, GROUP_UNITS, NARROW_ROWS, UNIT, WARPS};
 use super::target::GpuTarget;
 use amk_ir::Steps;
 pub use amk_ir::schedule::MOST_RING_SLOTS;
-use amk_ir::schedule::{Changed, ExchangeBy, PartialSchedule, Ring, RowSchedule, Schedule, range};
+use amk_ir::schedule::{CACHES, Changed, ExchangeBy, PartialSchedule, Ring, RowSchedule, Schedule, range};
 
 /// Why a schedule does not fit a GPU.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -39,7 +39,7 @@ pub enum ScheduleError {
 }
 
 /// The fields of a schedule that the VM honours.
-const HONOURED: [&str; 11] = [
+const HONOURED: [&str; 12] = [
     "workers",
     "rows",
     "run",
@@ -49,6 +49,7 @@ const HONOURED: [&str; 11] = [
     "ring.in_flight",
     "ring.pace",
     "ring.lookahead",
+    "cache",
     "fusion",
     "exchange",
 ];
@@ -74,6 +75,10 @@ impl GpuTarget {
         let own = schedule.rows.map_or_else(|| self.schedule(), |rows| self.row_schedule(rows.most));
         if let Some(Changed { field, from, to }) = schedule.unhonoured(&own, &HONOURED) {
             return Err(ScheduleError::Unhonoured { field, found: to, own: from });
+        }
+        if let Some(cache) = schedule.cache.filter(|cache| !CACHES.contains(cache)) {
+            let own = "f32, bf16 or e4m3".to_owned();
+            return Err(ScheduleError::Unhonoured { field: "cache", found: cache.to_string(), own });
         }
         let rows = schedule.rows.map_or(0, |rows| rows.most);
         if rows > NARROW_ROWS && schedule.exchange == ExchangeBy::Packets {
@@ -196,6 +201,7 @@ mod tests {
             ("steps", PartialSchedule { steps: Some(Steps::Barrier), ..set() }),
             ("assign", PartialSchedule { assign: Some(Assign::Balanced), ..set() }),
             ("weights", PartialSchedule { weights: Some(DType::F32), ..set() }),
+            ("cache", PartialSchedule { cache: Some(DType::I8), ..set() }),
             ("tiles", PartialSchedule { tiles: [("project".to_owned(), Tile::Size(16))].into(), ..set() }),
             ("limits", PartialSchedule { limits: Some(Limits { workers: 4, ..Limits::default() }), ..set() }),
         ];

@@ -2,6 +2,7 @@
 
 use super::WeightLayout;
 use crate::tensor::{ShapeError, State, Weight};
+use amk_ir::DType;
 use amk_ir::expr::Expr;
 use std::collections::BTreeMap;
 
@@ -31,6 +32,11 @@ pub trait Source {
     /// # Errors
     /// When it knows no such flag.
     fn flag(&mut self, path: &str) -> Result<bool, SourceError>;
+
+    /// The element type in which a state is kept: one of [`CACHES`](amk_ir::schedule::CACHES).
+    fn kept_in(&self, _path: &str) -> DType {
+        DType::F32
+    }
 }
 
 /// A weight that a layout asks for.
@@ -116,19 +122,34 @@ pub fn build<T: WeightLayout>(dims: &BTreeMap<String, u32>, source: &mut dyn Sou
 /// # Errors
 /// When it has weights, tables, parameters or flags, or a shape does not fit.
 pub fn zeroed<T: WeightLayout>(dims: &BTreeMap<String, u32>) -> Result<T, BuildError> {
-    build(dims, &mut Nothing)
+    zeroed_in(dims, &BTreeMap::new())
+}
+
+/// The same, with the states at these paths kept in an element type of
+/// [`CACHES`](amk_ir::schedule::CACHES) instead of f32.
+///
+/// # Errors
+/// As [`zeroed`].
+pub fn zeroed_in<T: WeightLayout>(
+    dims: &BTreeMap<String, u32>,
+    kept: &BTreeMap<String, DType>,
+) -> Result<T, BuildError> {
+    build(dims, &mut Nothing { kept })
 }
 
 /// The source of layouts that need none.
-struct Nothing;
+struct Nothing<'k> {
+    /// The element types of states, by path.
+    kept: &'k BTreeMap<String, DType>,
+}
 
-impl Nothing {
+impl Nothing<'_> {
     fn refuse<T>() -> Result<T, SourceError> {
         Err("there is no source to take it from; only states are made without one".into())
     }
 }
 
-impl Source for Nothing {
+impl Source for Nothing<'_> {
     fn weight(&mut self, _: &WeightRequest<'_>) -> Result<Weight, SourceError> {
         Self::refuse()
     }
@@ -143,6 +164,10 @@ impl Source for Nothing {
 
     fn flag(&mut self, _: &str) -> Result<bool, SourceError> {
         Self::refuse()
+    }
+
+    fn kept_in(&self, path: &str) -> DType {
+        self.kept.get(path).copied().unwrap_or(DType::F32)
     }
 }
 
@@ -187,7 +212,9 @@ impl Builder<'_> {
     pub fn state(&mut self, field: &str, shape: &[&str]) -> Result<State, BuildError> {
         let path = self.path_of(field);
         let shape = self.shape(&path, shape)?;
-        State::zeros(&shape).map_err(|cause| BuildError::Shape { path, cause })
+        let kept = self.source.kept_in(&path);
+        let state = State::zeros(&shape).map_err(|cause| BuildError::Shape { path, cause })?;
+        Ok(if kept == DType::F32 { state } else { state.kept_in(kept) })
     }
 
     /// A float of the configuration.

@@ -4,7 +4,7 @@
 mod builder;
 mod visitor;
 
-pub use builder::{BuildError, Builder, Source, SourceError, WeightRequest, build, zeroed};
+pub use builder::{BuildError, Builder, Source, SourceError, WeightRequest, build, zeroed, zeroed_in};
 pub use visitor::{Leaf, Visitor, visit};
 
 /// A struct of weights, states, tables, parameters, dims and flags. `#[derive(WeightLayout)]`

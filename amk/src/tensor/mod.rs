@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`Tensor`] | what an instruction computed, or an input | f32 |
 //! | [`Weight`] | a checkpoint's tensor, shared and read-only | any [`Encoding`](crate::Encoding) |
-//! | [`State`] | what is kept from step to step: a KV cache | f32, perhaps rounded to bf16 |
+//! | [`State`] | what is kept from step to step: a KV cache | f32, perhaps rounded to bf16 or e4m3 |
 //! | [`Token`] | a token id | u32 |
 //!
 //! All are row-major and have at most [`amk_ir::MAX_RANK`] dimensions. In a VM an instruction gets
@@ -13,6 +13,7 @@
 
 mod cells;
 mod dense;
+pub mod e4m3;
 mod inputs;
 mod shape;
 mod state;

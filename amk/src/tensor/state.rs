@@ -1,7 +1,8 @@
 //! State kept from step to step.
 
-use super::{Cells, Pos, Shape, ShapeError};
+use super::{Cells, Pos, Shape, ShapeError, e4m3};
 use crate::rows::{PAGE, PageEdit};
+use amk_ir::schedule::CACHES;
 use amk_ir::{Bound, DType, MAX_RANK, Region};
 use core::fmt;
 use core::ops::{Deref, DerefMut, Range};
@@ -12,11 +13,11 @@ use std::sync::Arc;
 /// A tensor that is kept from step to step, at most 4 dimensions; a KV cache is
 /// `[kv_heads, context, head_dim]`.
 ///
-/// Its elements are f32. A program may keep them in bf16: then stores round to the nearest bf16,
-/// and loads return f32. It is read and written by rows, the runs of the last dimension. In a VM an
-/// instruction gets a view whose fixed dimensions are cut to the task's tile and whose dimension
-/// that moves with the position is whole; rows outside the tile's region panic there, so a body
-/// that violates its region clause is detected. A clone owns its elements.
+/// Its elements are f32. A program may keep them in bf16 or [`e4m3`]: then stores round to the
+/// nearest of these, and loads return f32. It is read and written by rows, the runs of the last
+/// dimension. In a VM an instruction gets a view whose fixed dimensions are cut to the task's tile
+/// and whose dimension that moves with the position is whole; rows outside the tile's region panic
+/// there, so a body that violates its region clause is detected. A clone owns its elements.
 pub struct State {
     cells: Arc<Cells>,
     /// Index of the first element in `cells`.
@@ -25,7 +26,7 @@ pub struct State {
     strides: Shape,
     /// The rows that may be touched: a range of each dimension.
     window: [(usize, usize); MAX_RANK],
-    /// F32, or BF16 where the f32 elements in `cells` are rounded to it.
+    /// F32, or BF16 or E4M3 where the f32 elements in `cells` are rounded to it.
     dtype: DType,
     /// Where the state of a sequence lies in a pool of pages; `None`: in one piece.
     pages: Option<Pages>,
@@ -66,9 +67,12 @@ impl DerefMut for RowMut<'_> {
 
 impl Drop for RowMut<'_> {
     fn drop(&mut self) {
-        if self.dtype == DType::BF16 {
-            self.elements.iter_mut().for_each(|element| *element = bf16::from_f32(*element).to_f32());
-        }
+        let round = match self.dtype {
+            DType::BF16 => |element: f32| bf16::from_f32(element).to_f32(),
+            DType::E4M3 => |element| e4m3::widen(e4m3::narrow(element)),
+            _ => return,
+        };
+        self.elements.iter_mut().for_each(|element| *element = round(*element));
     }
 }
 
@@ -80,6 +84,19 @@ impl State {
     pub fn zeros(shape: &[usize]) -> Result<Self, ShapeError> {
         let shape = Shape::new(shape)?;
         Ok(Self::whole(Arc::new(cells(shape)), 0, shape, DType::F32))
+    }
+
+    /// The same elements, kept in an element type of [`CACHES`]: rounded to it now and when they
+    /// are written.
+    ///
+    /// # Panics
+    /// For any other element type.
+    #[must_use]
+    pub fn kept_in(&self, dtype: DType) -> Self {
+        assert!(CACHES.contains(&dtype), "a state is kept in f32, bf16 or e4m3, not in {dtype}");
+        let mut kept = Self::whole(Arc::new(cells(self.shape)), 0, self.shape, dtype);
+        kept.copy_from(self);
+        kept
     }
 
     /// The row-major state of this shape from f32 number `offset` of `cells`, which must have as
@@ -345,9 +362,7 @@ impl State {
 
 impl Clone for State {
     fn clone(&self) -> Self {
-        let mut copy = Self::whole(Arc::new(cells(self.shape)), 0, self.shape, self.dtype);
-        copy.copy_from(self);
-        copy
+        self.kept_in(self.dtype)
     }
 }
 
@@ -440,6 +455,10 @@ mod tests {
         state.copy_from(&first);
         assert_eq!(state.clone().to_vec(), [1.0 + 2f32.powi(-7), 1.0, 0.0, 0.0]);
         assert_eq!(format!("{state:?}"), "State(bf16 [2, 2])");
+        let mut state = state.kept_in(DType::E4M3);
+        assert_eq!(state.to_vec(), [1.0, 1.0, 0.0, 0.0]);
+        state.row_mut([1]).copy_from_slice(&[1.1, -500.0]);
+        assert_eq!((state.row([1]), format!("{state:?}")), (&[1.125, -448.0][..], "State(e4m3 [2, 2])".to_owned()));
     }
 
     #[test]

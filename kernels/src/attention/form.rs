@@ -2,7 +2,7 @@
 //! their window, their frequencies or the bound of their scores.
 
 use crate::fused::Decoder;
-use amk::ir::{BufferId, Program};
+use amk::ir::{BufferId, DType, Program};
 use amk_cuda::plan::Plan;
 
 /// Constants of a kind of fused attention: the arguments of `Attention` in `turns.cuh`.
@@ -107,6 +107,11 @@ pub(super) fn of_any_kind(plan: &Plan, code: impl Fn(&str) -> String) -> Option<
     decoder.forms.first().map(|form| code(&form.cpp(&decoder.tables)))
 }
 
+/// Returns the element type of the caches of fused attention.
+pub(crate) fn cache_of(plan: &Plan) -> DType {
+    plan.schedule.cache.unwrap_or(DType::BF16)
+}
+
 /// Heads up to which a worker's memory has the same size.
 const SMALL_HEAD: u32 = 128;
 
@@ -122,6 +127,7 @@ pub(crate) fn defines(plan: &Plan) -> String {
         ("AMK_KINDS", decoder.forms.len().to_string()),
         ("AMK_TURNS", turns.to_string()),
         ("AMK_OWN_TURNS", u32::from(own_turns).to_string()),
+        ("AMK_CACHE_BYTES", cache_of(plan).bytes().to_string()),
         ("AMK_PAGED", u32::from(plan.pages > 0 && plan.rows().is_none()).to_string()),
         ("AMK_TURN_SCALE(p, at)", turn_scale(&decoder.tables)),
     ];

@@ -8,6 +8,7 @@
 // A fragments of V transposed (16 dims x 16 positions per tile).
 #pragma once
 #include "../../../amk/cuda/device/loader.cuh"
+#include "cache.cuh"
 #include "turns.cuh"
 
 constexpr int QUERY_PITCH = AMK_HEAD_DIM + QUERY_GAP; // between the queries of two heads
@@ -115,21 +116,23 @@ template <class A> struct HeadVector {
 // Offsets in a block of the pair of K dims (d, d+1) and of V dim d at position `at`.
 template <class A> AMK_DEVICE u32 key_offset(u32 at, u32 d) {
     u32 r = at % 16, c = d % 16;
-    return at / 16 * A::GROUP_BYTES + d / 16 * AMK_TILE + ((r % 8) * 4 + c / 4) * 16 +
-           (r / 8 + (c % 4) / 2 * 2) * 4;
+    return at / 16 * A::GROUP_BYTES + d / 16 * CACHE_TILE +
+           cache_offset(((r % 8) * 4 + c / 4) * 16) + cache_offset((r / 8 + (c % 4) / 2 * 2) * 4);
 }
 template <class A> AMK_DEVICE u32 value_offset(u32 at, u32 d) {
     u32 r = at % 16,
         c = d %
             16; // dims 2i and 2i + 1 are rows i and i + 8 of the fragment, so that a lane has both
-    return at / 16 * A::GROUP_BYTES + A::HEAD_DIM * 32 + d / 16 * AMK_TILE +
-           (c / 2 * 4 + r % 8 / 2) * 16 + (c % 2 + r / 8 * 2) * 4 + r % 2 * 2;
+    return at / 16 * A::GROUP_BYTES + A::GROUP_BYTES / 2 + d / 16 * CACHE_TILE +
+           cache_offset((c / 2 * 4 + r % 8 / 2) * 16) + cache_offset((c % 2 + r / 8 * 2) * 4) +
+           cache_offset(r % 2 * 2);
 }
 
 // The step's own group as it is kept: only position 0 is not 0, whose words few lanes have. Compact
-// groups have these lanes' parts of each tile, and 16 bytes of zeros for all others.
+// groups have these lanes' parts of each tile, and a part of zeros for all others.
 template <class A> struct OwnGroup {
-    static constexpr u32 KEYS = A::COMPACT ? 64 : AMK_TILE, VALUES = A::COMPACT ? 128 : AMK_TILE,
+    static constexpr u32 KEYS = A::COMPACT ? 4 * CACHE_LANE : CACHE_TILE,
+                         VALUES = A::COMPACT ? 8 * CACHE_LANE : CACHE_TILE,
                          ZEROS = A::TILES * (KEYS + VALUES); // bytes of a tile; of all tiles
 
     // Offsets of the pair of K dims (d, d+1) and of V dim d.
@@ -138,7 +141,8 @@ template <class A> struct OwnGroup {
     }
     AMK_DEVICE static u32 value(u32 d) {
         const u32 c = d % 16;
-        return A::COMPACT ? A::TILES * KEYS + d / 16 * VALUES + c / 2 * 16 + c % 2 * 4
+        return A::COMPACT ? A::TILES * KEYS + d / 16 * VALUES + cache_offset(c / 2 * 16) +
+                                cache_offset(c % 2 * 4)
                           : value_offset<A>(0, d);
     }
 };
@@ -148,26 +152,26 @@ template <class A> struct GroupTiles {
     u32 keys, values, of_key, of_value; // of the first tiles; bytes to the next
 
     AMK_DEVICE GroupTiles(const Worker& w, u32 group) {
-        keys = group + w.lane * 16, of_key = AMK_TILE;
-        values = keys + A::HEAD_DIM * 32, of_value = AMK_TILE;
+        keys = group + w.lane * CACHE_LANE, of_key = CACHE_TILE;
+        values = keys + A::GROUP_BYTES / 2, of_value = CACHE_TILE;
         if constexpr (A::COMPACT) {
             using O = OwnGroup<A>;
             const u32 own = shared_address(w.s.fresh);
             if (group == own) {
-                keys = own + (w.lane < 4 ? w.lane * 16 : O::ZEROS),
+                keys = own + (w.lane < 4 ? w.lane * CACHE_LANE : O::ZEROS),
                 of_key = w.lane < 4 ? O::KEYS : 0;
                 const bool has = w.lane % 4 == 0;
-                values = own + (has ? A::TILES * O::KEYS + w.lane * 4 : O::ZEROS),
+                values = own + (has ? A::TILES * O::KEYS + w.lane / 4 * CACHE_LANE : O::ZEROS),
                 of_value = has ? O::VALUES : 0;
             }
         }
         if (A::TEAM > 1) values += w.warp % A::TEAM * A::OUT_TILES * of_value;
     }
     AMK_DEVICE uint4 key(u32 j) const {
-        return load_shared(keys + j * (A::COMPACT ? of_key : AMK_TILE));
+        return load_shared_tile(keys + j * (A::COMPACT ? of_key : CACHE_TILE));
     }
     AMK_DEVICE uint4 value(u32 j) const {
-        return load_shared(values + j * (A::COMPACT ? of_value : AMK_TILE));
+        return load_shared_tile(values + j * (A::COMPACT ? of_value : CACHE_TILE));
     }
 };
 
@@ -309,15 +313,15 @@ template <class A> struct Stage {
         vector.arrive(w, A::NORM && (query || key), query || key, x);
 #pragma unroll
         for (int j = 0; j < A::HEAD_DIM / 64; j++) {
-            const u32 d = 64 * j + 2 * w.lane, pair = pack_bf16(x[j].x, x[j].y);
+            const u32 d = 64 * j + 2 * w.lane, pair = pack_staged(query, x[j].x, x[j].y);
             if (query)
                 *(u32*)(w.s.query + w.warp * QUERY_PITCH + d) = pair;
             else if (key)
-                *(u32*)(w.s.fresh + OwnGroup<A>::key(d)) = pair;
+                *(CachePair*)(w.s.fresh + OwnGroup<A>::key(d)) = (CachePair)pair;
             else
-                *(u16*)(w.s.fresh + OwnGroup<A>::value(d)) = (u16)pair,
-                                    *(u16*)(w.s.fresh + OwnGroup<A>::value(d + 1)) =
-                                        (u16)(pair >> 16);
+                *(CacheElem*)(w.s.fresh + OwnGroup<A>::value(d)) = low_element(pair),
+                                          *(CacheElem*)(w.s.fresh + OwnGroup<A>::value(d + 1)) =
+                                              high_element(pair);
         }
     }
 };
@@ -331,12 +335,13 @@ template <class A> AMK_DEVICE void attention_append(const Worker& w, const Recor
     for (int j = 0; j < A::HEAD_DIM / 64; j++) {
         const u32 d = 64 * j + 2 * w.lane;
         if (w.warp == KEY_WARP)
-            *(u32*)(block + key_offset<A>(at, d)) = *(const u32*)(w.s.fresh + OwnGroup<A>::key(d));
+            *(CachePair*)(block + key_offset<A>(at, d)) =
+                *(const CachePair*)(w.s.fresh + OwnGroup<A>::key(d));
         else
 #pragma unroll
             for (u32 i = d; i < d + 2; i++)
-                *(u16*)(block + value_offset<A>(at, i)) =
-                    *(const u16*)(w.s.fresh + OwnGroup<A>::value(i));
+                *(CacheElem*)(block + value_offset<A>(at, i)) =
+                    *(const CacheElem*)(w.s.fresh + OwnGroup<A>::value(i));
     }
 #if __CUDA_ARCH__ >= 900
     asm volatile("fence.proxy.async.global;" ::

@@ -224,6 +224,9 @@ fn attention_at(flow: &Flow<'_>, schedule: &Schedule, at: usize, eps: f32) -> Re
         [(WHOLE_NORM, q), (WHOLE_NORM, k)] => Some(Norms::Whole([q, k])),
         _ => return Err("its queries and its keys are not normalised alike".to_owned()),
     };
+    if schedule.cache == Some(DType::F32) {
+        return Err("its caches are kept in f32, and bf16 and e4m3 are computed".to_owned());
+    }
     let &[kv_heads, positions, head_dim] = flow.shape(caches[0]) else { return Err(MALFORMED.to_owned()) };
     let freqs = operand(key_rope, 1)?;
     let heads = Heads {

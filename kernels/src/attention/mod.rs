@@ -14,8 +14,8 @@ mod window;
 
 pub(crate) use decode::{JOIN, SPLIT};
 pub(crate) use decode_rows::{APPEND, ATTEND_ROWS, JOIN_PARTS, PARTS, step_rows};
-pub(crate) use form::defines;
 pub use form::{AttentionForm, RotaryTable};
+pub(crate) use form::{cache_of, defines};
 pub(crate) use group::Attentions;
 pub use part::{attention_part, capped_attention_part};
 pub use phase::{Attend, BLOCK, Combine, LayerBuffers, Partials, SLICE};

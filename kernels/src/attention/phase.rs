@@ -1,6 +1,7 @@
 //! Phases of attention: which worker attends to which split of the cache, and which joins the
 //! splits.
 
+use super::form::cache_of;
 use super::group::{Attention, Norms};
 use crate::fused::Decoder;
 use crate::linear::phase::{LastRows, LateWorkers, owned};
@@ -87,8 +88,9 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(
     let name = |what: &str| format!("{what}.{layer}");
     let share = context.div_ceil(run * splits) * run;
     let shape = [kv_heads, splits, share, head_dim];
-    let caches = ["keys", "values"]
-        .map(|what| planner.buffer(&name(what), BufferKind::State, DType::BF16, &shape, Exchange::Counter));
+    let dtype = cache_of(&planner.plan);
+    let caches =
+        ["keys", "values"].map(|what| planner.buffer(&name(what), BufferKind::State, dtype, &shape, Exchange::Counter));
     let qkv = normed(attention, planner);
     let parts = Some(Partials::new(planner, layer));
     let buffers = buffers(attention, planner, qkv, caches, parts);
@@ -284,7 +286,7 @@ impl PhaseKind for Attend {
         }
         let [kv_heads, heads, head_dim] = decoder.heads();
         let cached = cached_positions(plan, pos, split);
-        let bytes = f64::from(cached) * f64::from(head_dim) * 4.0;
+        let bytes = f64::from(cached) * f64::from(head_dim * 2 * cache_of(plan).bytes());
         let queries = f64::from(heads / kv_heads.max(1) * head_dim) / 256.0;
         let turns = f64::from(cached.div_ceil(16 * WARPS).max(1)) * f64::from(head_dim) / 64.0;
         let gather = if cached < BLOCK { 0.0 } else { times::GATHER };

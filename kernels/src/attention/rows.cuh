@@ -86,44 +86,43 @@ template <class A> AMK_DEVICE void append_rows(Worker& w, const Record& r) {
         u8* block = page_block<A>(w, row, r.layer, r.row, pos / 64);
 #pragma unroll
         for (int j = 0; j < A::HEAD_DIM / 64; j++) {
-            const u32 d = 64 * j + 2 * w.lane, pair = pack_bf16(x[j].x, x[j].y);
+            const u32 d = 64 * j + 2 * w.lane, pair = pack_cache(x[j].x, x[j].y);
             if (key)
-                *(u32*)(block + key_offset<A>(at, d)) = pair;
+                *(CachePair*)(block + key_offset<A>(at, d)) = (CachePair)pair;
             else
-                *(u16*)(block + value_offset<A>(at, d)) = (u16)pair,
-                                                    *(u16*)(block + value_offset<A>(at, d + 1)) =
-                                                        (u16)(pair >> 16);
+                *(CacheElem*)(block + value_offset<A>(at, d)) = low_element(pair),
+                                                          *(CacheElem*)(block + value_offset<A>(
+                                                                                    at, d + 1)) =
+                                                              high_element(pair);
         }
     }
 }
-
-AMK_DEVICE uint4 load_tile(const u8* at) { return load_relaxed((const u64*)at); }
 
 // Processes a group of 16 positions in memory, see `flash`; with teams, part `part` of the values.
 template <class A>
 AMK_DEVICE void flash_page(Worker& w, Flash<A>& f, bool had, u32 query, u32 first, uint2 limit,
                            const u8* group, u32 part) {
     constexpr int MOST_KEYS = 8, KEYS = A::TILES < MOST_KEYS ? A::TILES : MOST_KEYS;
-    const u8 *keys = group + w.lane * 16,
-             *values = keys + A::HEAD_DIM * 32 + part * A::OUT_TILES * AMK_TILE;
+    const u8 *keys = group + w.lane * CACHE_LANE,
+             *values = keys + A::GROUP_BYTES / 2 + part * A::OUT_TILES * CACHE_TILE;
     uint4 key[KEYS];
 #pragma unroll
-    for (int j = 0; j < KEYS; j++) key[j] = load_tile(keys + j * AMK_TILE);
+    for (int j = 0; j < KEYS; j++) key[j] = load_tile(keys + j * CACHE_TILE);
     uint4 v[AT_ONCE];
 #pragma unroll
-    for (int j = 0; j < AT_ONCE; j++) v[j] = load_tile(values + j * AMK_TILE);
+    for (int j = 0; j < AT_ONCE; j++) v[j] = load_tile(values + j * CACHE_TILE);
     float c[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0};
     constexpr bool LONG = A::TILES > AT_ONCE;
 #pragma unroll
     for (int j = 0; j < A::TILES; j++) {
         const uint2 q = load_shared_two(query + 32 * j);
         mma(LONG && j & 1 ? e : c, key[j % KEYS], q.x, q.y);
-        if (j + KEYS < A::TILES) key[j % KEYS] = load_tile(keys + (j + KEYS) * AMK_TILE);
+        if (j + KEYS < A::TILES) key[j % KEYS] = load_tile(keys + (j + KEYS) * CACHE_TILE);
     }
 #pragma unroll
     for (int i = 0; LONG && i < 4; i++) c[i] += e[i];
     f.add(w, had, c, first, limit, limit,
-          [&](int j) { return j < AT_ONCE ? v[j] : load_tile(values + j * AMK_TILE); });
+          [&](int j) { return j < AT_ONCE ? v[j] : load_tile(values + j * CACHE_TILE); });
 }
 
 #if !AMK_WIDE

@@ -1,11 +1,11 @@
 //! Phases of attention for steps of rows: append, attend in splits of the positions, join.
 
-use super::form::{AttentionForm, first_alike};
+use super::form::{AttentionForm, cache_of, first_alike};
 use super::group::Attention;
 use super::phase::{BLOCK, LayerBuffers, Partials, SLICE, attending, buffers, normed, note_late};
 use crate::fused::Decoder;
 use amk::ir::program::BufferKind;
-use amk::ir::{Access, Bound, BufferId, DType, Exchange, Interval, Operand, Param, Region};
+use amk::ir::{Access, Bound, BufferId, Exchange, Interval, Operand, Param, Region};
 use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Unsupported, Work, early, even, read, rotated, same, write};
 use std::iter;
@@ -56,8 +56,9 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(
     let workers = planner.load.len();
     let name = |what: &str| format!("{what}.{layer}");
     let shape = [kv_heads, context, head_dim];
+    let dtype = cache_of(&planner.plan);
     let caches = ["keys", "values"].map(|what| {
-        let cache = planner.buffer(&name(what), BufferKind::State, DType::BF16, &shape, Exchange::Counter);
+        let cache = planner.buffer(&name(what), BufferKind::State, dtype, &shape, Exchange::Counter);
         planner.exchange(cache)
     });
     let wide = planner.plan.is_wide();

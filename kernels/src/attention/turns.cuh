@@ -16,10 +16,7 @@ struct Attention {
     static constexpr u32 FIRST_TURN = FIRST_TURN_; // of its kind, among the turns of all
     static constexpr u32 CAP = CAP_;               // bits of the scores' bound, or 0: none
     static constexpr int TILES = HEAD_DIM / 16;
-    static constexpr int GROUP_BYTES = HEAD_DIM * 64; // 16 positions of K and V
-    // Groups of a slot of the ring; of a page, where only the groups of a block are contiguous.
-    static constexpr int CHUNK_GROUPS =
-        AMK_PAGED && AMK_CHUNK > 4 * GROUP_BYTES ? 4 : AMK_CHUNK / GROUP_BYTES;
+    static constexpr int GROUP_BYTES = HEAD_DIM * 32 * AMK_CACHE_BYTES; // 16 positions of K and V
     static constexpr int BLOCK_BYTES = 4 * GROUP_BYTES;
     static constexpr int PITCH = HEAD_DIM + 4;
     // A team of warps has a group of positions: each has all scores, and a part of the values'
@@ -28,6 +25,13 @@ struct Attention {
     static constexpr int OUT_TILES = TILES / TEAM;
     static constexpr int MAX_WARPS = SCRATCH_FLOATS / (GROUP * PITCH);
     static constexpr int WARPS = MAX_WARPS < TEAMS ? MAX_WARPS : TEAMS; // teams with outputs
+    // Groups of a slot of the ring: as many as it holds, a team has at once and runs are made of;
+    // of a page, where only the groups of a block are contiguous.
+    AMK_DEVICE static constexpr int fitting(int groups) {
+        return groups <= WARPS && RUN * 4 % groups == 0 ? groups : fitting(groups / 2);
+    }
+    static constexpr int CHUNK_GROUPS =
+        AMK_PAGED && AMK_CHUNK > 4 * GROUP_BYTES ? 4 : fitting(AMK_CHUNK / GROUP_BYTES);
     // Whether a worker keeps of its own group the words that are not always 0.
     static constexpr bool COMPACT = HEAD_DIM > 128;
     static_assert(HEAD_DIM % 64 == 0 && HEAD_DIM <= AMK_HEAD_DIM && GROUP <= 8 &&

@@ -39,6 +39,7 @@ pub(super) fn write_schedule(out: &mut String, schedule: &PartialSchedule) -> fm
     parts.extend(schedule.steps.map(|steps| format!("steps = {}", name_of(&STEPS, steps))));
     parts.extend(schedule.rows.map(rows_text));
     parts.extend(schedule.weights.map(|weights| format!("weights = {weights}")));
+    parts.extend(schedule.cache.map(|cache| format!("cache = {cache}")));
     parts.extend(schedule.fusion.map(|fusion| format!("fusion = {fusion}")));
     if !schedule.fuse.is_empty() {
         let fused =
@@ -131,8 +132,8 @@ pub(super) fn schedule(cursor: &mut Cursor<'_>) -> Parsed<PartialSchedule> {
         if cursor.eat_word("ring") {
             return list(cursor, "(", ")", |cursor| ring(cursor, &mut schedule.ring));
         }
-        const EXPECTED: &str = "`workers`, `tile`, `queue`, `assign`, `steps`, `rows`, `weights`, `fusion`, `fuse`, \
-                                `splits`, `run`, `late`, `ring`, `exchange` or `limits`";
+        const EXPECTED: &str = "`workers`, `tile`, `queue`, `assign`, `steps`, `rows`, `weights`, `cache`, `fusion`, \
+                                `fuse`, `splits`, `run`, `late`, `ring`, `exchange` or `limits`";
         let start = cursor.clone();
         match equals(cursor, EXPECTED)?.as_str() {
             "workers" => schedule.workers = Some(cursor.u32("a number of workers")?),
@@ -140,6 +141,7 @@ pub(super) fn schedule(cursor: &mut Cursor<'_>) -> Parsed<PartialSchedule> {
             "assign" => schedule.assign = Some(choice(cursor, &ASSIGNS, "`round_robin` or `balanced`")?),
             "steps" => schedule.steps = Some(choice(cursor, &STEPS, "`barrier` or `pipelined`")?),
             "weights" => schedule.weights = Some(dtype(cursor)?),
+            "cache" => schedule.cache = Some(dtype(cursor)?),
             "fusion" => schedule.fusion = Some(choice(cursor, &BOOLS, "`true` or `false`")?),
             "splits" => schedule.splits = Some(cursor.u32("a number of splits")?),
             "run" => schedule.run = Some(cursor.u32("a number of blocks")?),

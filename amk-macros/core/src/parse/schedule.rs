@@ -4,12 +4,14 @@ use crate::diag::{Diagnostic, Diagnostics};
 use crate::names::list;
 use crate::parse::attribute::{Setting, settings};
 use amk_ir::Steps;
-use amk_ir::schedule::{Assign, ExchangeBy, FuseInto, Fusion, PartialSchedule, QueuePolicy, RowSchedule, Tile, range};
+use amk_ir::schedule::{
+    Assign, CACHES, ExchangeBy, FuseInto, Fusion, PartialSchedule, QueuePolicy, RowSchedule, Tile, range,
+};
 use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
 
-const KEYS: [&str; 14] = [
-    "workers", "tile", "queue", "steps", "rows", "assign", "fusion", "fuse", "splits", "run", "late", "ring",
+const KEYS: [&str; 15] = [
+    "workers", "tile", "queue", "steps", "rows", "assign", "cache", "fusion", "fuse", "splits", "run", "late", "ring",
     "exchange", "limits",
 ];
 
@@ -84,6 +86,7 @@ impl ScheduleArgument {
                 let assigns = [("round_robin", Assign::RoundRobin), ("balanced", Assign::Balanced)];
                 schedule.assign = Some(choice(setting, &assigns)?);
             }
+            "cache" => schedule.cache = Some(choice(setting, &CACHES.map(|cache| (cache.name(), cache)))?),
             "fusion" => schedule.fusion = Some(choice(setting, &[("true", true), ("false", false)])?),
             "splits" => schedule.splits = Some(in_range(setting, "splits")?),
             "late" => schedule.late = Some(in_range(setting, "late")?),

@@ -163,7 +163,8 @@ impl Decoder {
         draw: &mut Draw,
     ) -> Result<Self, CheckError> {
         let vocab = dims.get("VOCAB").copied().unwrap_or(1);
-        let model = Model::build(family, "decoder", dims, &mut Drawn::new(draw, encodings))?;
+        let mut model = Model::build(family, "decoder", dims, &mut Drawn::new(draw, encodings))?;
+        model.keep_caches(schedule.cache)?;
         let tokens = (0..steps + FAR).map(|_| draw.below(vocab)).collect();
         Ok(Self { model, schedule, tokens })
     }
@@ -221,8 +222,12 @@ impl Decoder {
         steps.into_iter().map(|(pos, token)| (self.model.eager)(Token(token), Pos(pos)).into_vec()).collect()
     }
 
-    /// The fused bodies in bf16. A token that is not the largest logit is not a number.
-    fn on_cuda(&self, cache: &Path) -> Result<Logits<f32>, CudaError> {
+    /// The logits of the first GPU, in bf16, each step a call of the function. NaN where its token
+    /// is not that of the largest logit.
+    ///
+    /// # Errors
+    /// As [`Vm::new`] and [`Vm::run`].
+    pub fn on_cuda(&self, cache: &Path) -> Result<Logits<f32>, CudaError> {
         let options = VmOptions { schedule: Some(self.schedule.clone().into()), ..VmOptions::default() };
         let Model { family, instance, bindings, .. } = &self.model;
         let mut vm = Vm::new(family.kernel, instance, bindings, cache, &options, &mut |_| {})?;
@@ -291,8 +296,8 @@ impl Decoder {
         most: u32,
         by: impl FnOnce(&Self) -> Result<T, CheckError>,
     ) -> Result<Option<T>, CheckError> {
-        let Schedule { workers, run, splits, late, .. } = self.schedule;
-        let rows = Schedule { workers, run, splits, late, ..target.row_schedule(most) };
+        let Schedule { workers, run, splits, late, cache, .. } = self.schedule;
+        let rows = Schedule { workers, run, splits, late, cache, ..target.row_schedule(most) };
         let one_row = std::mem::replace(&mut self.schedule, rows);
         let fused = target.check(&self.schedule).is_ok() && self.plan(Precision::BF16).is_ok();
         let found = if fused { by(self).map(Some) } else { Ok(None) };
@@ -385,7 +390,7 @@ impl Decoder {
 
     pub(super) fn machine(&self) -> Result<Option<Machine>, CheckError> {
         let Model { family, instance, bindings, .. } = &self.model;
-        Machine::new(family.kernel, instance, bindings, DType::BF16)
+        Machine::new(family.kernel, instance, bindings, DType::BF16, self.schedule.cache)
     }
 
     /// The logits of a machine.

@@ -8,14 +8,24 @@ use amk::ir::lower::unroll::{PlannedCall, Unrolled};
 use amk::ir::program::Param;
 use amk::ir::schedule::Schedule;
 use amk::ir::{Access, BufferKind, DType, TensorId};
+use amk::tensor::e4m3::{narrow, widen};
 use amk::vm::Bindings;
 use amk::{Megakernel, MegakernelError};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-/// The calls of a function.
+/// The calls of a function, which keeps caches in f32.
 pub(super) fn unrolled(kernel: &Megakernel, instance: &Instance, weights: DType) -> Result<Unrolled, MegakernelError> {
-    kernel.unrolled(instance, &Schedule { weights, ..Schedule::default() })
+    unrolled_with(kernel, instance, weights, None)
+}
+
+fn unrolled_with(
+    kernel: &Megakernel,
+    instance: &Instance,
+    weights: DType,
+    cache: Option<DType>,
+) -> Result<Unrolled, MegakernelError> {
+    kernel.unrolled(instance, &Schedule { weights, cache, ..Schedule::default() })
 }
 
 /// A function that runs in f64, step by step.
@@ -25,13 +35,16 @@ pub(super) struct Machine {
     /// By tensor: its kind and contents.
     kinds: Arc<Vec<BufferKind>>,
     arrays: Vec<Arc<Array>>,
+    /// The tensors that are kept in e4m3.
+    narrow: Arc<HashSet<TensorId>>,
     names: Arc<HashMap<String, TensorId>>,
     tokens: Arc<Vec<TensorId>>,
     rounding: Option<Draw>,
 }
 
 impl Machine {
-    /// A machine with its states bound, or else zero; `None` where an instruction has no formula.
+    /// A machine with its states bound, or else zero, and its caches in e4m3 where `cache` is; in
+    /// any wider element type they are exact. `None` where an instruction has no formula.
     ///
     /// # Errors
     /// A function that cannot be unrolled, a weight without a binding.
@@ -40,8 +53,9 @@ impl Machine {
         instance: &Instance,
         bindings: &Bindings,
         weights: DType,
+        cache: Option<DType>,
     ) -> Result<Option<Self>, CheckError> {
-        let Unrolled { calls, tensors, .. } = unrolled(kernel, instance, weights)?;
+        let Unrolled { calls, tensors, .. } = unrolled_with(kernel, instance, weights, cache)?;
         let Some(calls) = with_formulas(kernel.graph()?, calls) else { return Ok(None) };
         let mut arrays = Vec::new();
         for tensor in &tensors {
@@ -59,9 +73,12 @@ impl Machine {
         let kinds = tensors.iter().map(|tensor| tensor.kind).collect();
         let token = |at: &usize| tensors[*at].kind == BufferKind::Input && tensors[*at].dtype == DType::U32;
         let tokens = (0..tensors.len()).filter(token).map(TensorId::from).collect();
+        let is_narrow = |id: &TensorId| tensors[id.index()].dtype == DType::E4M3;
+        let narrow = Arc::new((0..tensors.len()).map(TensorId::from).filter(is_narrow).collect());
         let names = (0..).zip(tensors).map(|(at, tensor)| (tensor.name, TensorId(at))).collect();
         let (calls, kinds) = (Arc::new(calls), Arc::new(kinds));
-        Ok(Some(Self { calls, kinds, arrays, names: Arc::new(names), tokens: Arc::new(tokens), rounding: None }))
+        let (names, tokens) = (Arc::new(names), Arc::new(tokens));
+        Ok(Some(Self { calls, kinds, arrays, narrow, names, tokens, rounding: None }))
     }
 
     /// The same, where every value that a call hands on is rounded to bf16 at random: see
@@ -131,6 +148,10 @@ impl Machine {
         for (tensor, operand) in operands.tensors.into_iter().zip(&read) {
             if operand.access != Access::Read {
                 self.arrays[operand.tensor.index()] = tensor;
+                if self.narrow.contains(&operand.tensor) {
+                    let elements = &mut Arc::make_mut(&mut self.arrays[operand.tensor.index()]).data;
+                    elements.iter_mut().for_each(|x| *x = f64::from(widen(narrow(*x as f32))));
+                }
             }
         }
         let mut values = &results[..];

@@ -174,7 +174,7 @@ type ExactCase = (Vec<Vec<Exact>>, Vec<Exact>);
 /// `None` where the instruction has no formula.
 fn exact(case: &Case) -> Result<Option<ExactCase>, CheckError> {
     let bindings = case.bindings(false)?;
-    let Some(mut machine) = Machine::new(&case.kernel, &case.instance, &bindings, case.weights)? else {
+    let Some(mut machine) = Machine::new(&case.kernel, &case.instance, &bindings, case.weights, None)? else {
         return Ok(None);
     };
     for (name, operand) in &case.operands {

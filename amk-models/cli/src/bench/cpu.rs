@@ -97,7 +97,9 @@ impl Bench {
         let context = (last + self.steps).max(GATE_STEPS).min(limit);
         let Subject { name, mut model, mut gate } = opened.load(context, self.weight_use())?;
         gate.truncate(context as usize);
-        let verified = model.family.kernel.verified(&model.instance, Some(&schedule.of(&model)?))?;
+        let schedule = schedule.of(&model)?;
+        model.keep_caches(schedule.cache)?;
+        let verified = model.family.kernel.verified(&model.instance, Some(&schedule))?;
         let mut vm = Vm::new(verified, &model.bindings)?;
         pass_gate(&name, &mut vm, &mut model, &gate)?;
         let workers = vm.program().queues.workers();
@@ -148,10 +150,10 @@ fn pass_gate(name: &str, vm: &mut Vm, model: &mut Model, gate: &[u32]) -> Result
     Ok(())
 }
 
-/// Bytes of the states that a step at a position reads.
+/// Bytes of the states that a step at a position reads: they lie in f32, rounded or not.
 fn cache_bytes(program: &Program, position: u32) -> usize {
     let states = program.buffers.iter().filter(|buffer| buffer.kind == BufferKind::State);
-    let bytes: u64 = states.map(|state| state.bytes()).sum();
+    let bytes: u64 = states.map(|state| state.len() * size_of::<f32>() as u64).sum();
     (bytes * u64::from(position) / u64::from(program.positions.max(1))) as usize
 }
 

@@ -92,6 +92,7 @@ impl Timed {
         if vm.weight_bytes() > LARGE {
             gate.truncate(LARGE_GATE_STEPS);
         }
+        model.keep_caches(vm.schedule().cache)?;
         let gate = Gate::of(&mut vm, &mut model, &gate)?;
         let refused = format!(
             "{name}: schedule {schedule}; logits of {} steps within {:.4} of the annotated function's\n",

@@ -106,12 +106,14 @@ impl Bench {
         let pages = most as usize * RowLimits::pages_of(last as usize).max(1) + RowLimits::pages_of(longest as usize);
         let rows = match place {
             Place::Cpu(schedule) => {
+                model.keep_caches(schedule.of(&model)?.cache)?;
                 let vm = cpu_vm(&model, &schedule.with_most_rows(most), pages)?;
                 let workers = vm.program().queues.workers();
                 self.time_rows(vm, name, workers, &mut model, (&gate, 0.0), &positions)
             }
             Place::Cuda(schedule) => {
                 let vm = cuda_rows_vm(&model, schedule, self.weights.on_gpu(), pages, !self.shows_text())?;
+                model.keep_caches(vm.plan().schedule.cache)?;
                 let workers = vm.plan().schedule.workers;
                 gate.truncate(vm.limits().rows);
                 self.time_rows(vm, name, workers, &mut model, (&gate, Gate::BF16), &positions)

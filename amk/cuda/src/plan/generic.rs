@@ -355,7 +355,11 @@ impl Planner<'_> {
                 let what = format!("`{}` is an input of floats, and the schedule has rows", tensor.name);
                 return Err(Unsupported::at(self.flow, at, what));
             }
-            (BufferKind::State, _) => {
+            (BufferKind::State, dtype) => {
+                if dtype != DType::F32 {
+                    let what = format!("`{}` is kept in {dtype}, and states of generic tasks in f32", tensor.name);
+                    return Err(Unsupported::at(self.flow, at, what));
+                }
                 if rows {
                     self.check_pages(at, operand)?;
                 }

@@ -5,6 +5,7 @@ use super::error::VmError;
 use super::paged::Paged;
 use crate::tensor::{Cells, Shape, State, Weight};
 use crate::vm::Bindings;
+use amk_ir::schedule::CACHES;
 use amk_ir::{Buffer, BufferId, BufferKind, DType, Exchange, Operand, Program, Region};
 use std::sync::Arc;
 
@@ -48,7 +49,7 @@ impl Memory {
                     Bound::TokenInput(memory.token_inputs.len() - 1)
                 }
                 BufferKind::Local => Bound::Home(Home::Local { offset: locals[index] }),
-                BufferKind::State if matches!(buffer.dtype, DType::F32 | DType::BF16) => Bound::State(match &pages {
+                BufferKind::State if CACHES.contains(&buffer.dtype) => Bound::State(match &pages {
                     Some(pages) => pages.state(BufferId::from(index), buffer)?,
                     None => state(buffer, bindings, arena.as_ref())?,
                 }),
@@ -189,8 +190,8 @@ fn bound_weight(buffer: &Buffer, bindings: &Bindings) -> Result<Weight, VmError>
     Ok(weight.clone())
 }
 
-/// A state. A bf16 state holds its elements as f32, in separate memory: no other buffer may share a
-/// state's bytes.
+/// A state. One of bf16 or e4m3 holds its elements as f32, in separate memory: no other buffer may
+/// share a state's bytes.
 fn state(buffer: &Buffer, bindings: &Bindings, arena: Option<&Arc<Cells>>) -> Result<State, VmError> {
     let shape = shape(buffer).ok_or_else(|| out_of_memory(&buffer.name, buffer.bytes()))?;
     let (cells, offset) = match buffer.dtype {

@@ -7,7 +7,7 @@
 //!
 //! A task is a call of the instruction's own function on views of the task's tiles, so a step
 //! agrees bit for bit with a call of the annotated function. Buffers of bf16, which a GPU's
-//! programs have, round on stores.
+//! programs have, and caches of bf16 and e4m3 round on stores.
 //!
 //! Safety: workers share memory without locks. [`Verified`] guarantees that no two workers access
 //! an element at the same time if one writes it, for any program whose instructions keep to their

@@ -4,7 +4,8 @@ use super::error::VmError;
 use super::memory::{out_of_memory, shape};
 use crate::rows::RowLimits;
 use crate::tensor::State;
-use amk_ir::{Bound, Buffer, BufferId, BufferKind, DType, Interval, Operand, Program};
+use amk_ir::schedule::CACHES;
+use amk_ir::{Bound, Buffer, BufferId, BufferKind, Interval, Operand, Program};
 use std::collections::BTreeMap;
 
 /// Which dimension of each state is that of positions, and the pages that there are for it.
@@ -38,8 +39,8 @@ impl Paged {
     /// When there is not enough memory.
     pub(super) fn state(&self, id: BufferId, buffer: &Buffer) -> Result<State, VmError> {
         let refuse = |why| VmError::NotPaged { state: buffer.name.clone(), why };
-        if !matches!(buffer.dtype, DType::F32 | DType::BF16) {
-            return Err(refuse("its elements are neither f32 nor bf16"));
+        if !CACHES.contains(&buffer.dtype) {
+            return Err(refuse("its elements are none of f32, bf16 and e4m3"));
         }
         let dim = *self.dims.get(&id).ok_or_else(|| refuse("it has no dimension of positions"))?;
         let bytes = buffer.bytes();

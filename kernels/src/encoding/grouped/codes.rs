@@ -2,6 +2,7 @@
 
 use super::super::four::{nibbles, set_nibbles};
 use super::super::{GROUP, biased, inverse};
+use amk::tensor::e4m3;
 
 /// A kind of codes.
 pub(crate) trait Codes: 'static {
@@ -146,13 +147,13 @@ impl<C: Integers> Codes for WithZero<C> {
 impl Codes for E4m3 {
     type Stored = Bytes;
     const ZERO_BYTES: usize = 0;
-    const LARGEST: f32 = 448.0;
+    const LARGEST: f32 = e4m3::LARGEST;
 
     #[inline(always)]
     fn decode(codes: &[u8], _: &[u8], scale: f32) -> [f32; GROUP] {
         let mut out = [0.0; GROUP];
         for (out, &code) in out.iter_mut().zip(codes) {
-            *out = widen(code) * scale;
+            *out = e4m3::widen(code) * scale;
         }
         out
     }
@@ -165,36 +166,10 @@ impl Codes for E4m3 {
 
     fn encode(elements: &[f32; GROUP], _: &[u8], scale: f32, codes: &mut [u8]) {
         let inverse = inverse(scale);
-        codes.iter_mut().zip(elements).for_each(|(code, x)| *code = narrow(x * inverse));
+        codes.iter_mut().zip(elements).for_each(|(code, x)| *code = e4m3::narrow(x * inverse));
     }
 
     fn check(_: &[u8], codes: &[u8]) -> Result<(), &'static str> {
         if codes.iter().any(|code| code & 0x7f == 0x7f) { Err("has an element that is not a number") } else { Ok(()) }
     }
-}
-
-/// The number of an e4m3 other than NaN, exactly.
-#[inline(always)]
-pub(super) fn widen(code: u8) -> f32 {
-    let (exponent, mantissa) = (u32::from(code) >> 3 & 15, u32::from(code) & 7);
-    // In steps of the subnormal numbers: integers of at most 18 bits, so that no operand is a
-    // subnormal f32, which is slow.
-    let steps = if exponent == 0 { mantissa } else { (8 | mantissa) << ((exponent - 1) & 15) };
-    let magnitude = steps as f32 * (1.0 / 512.0);
-    f32::from_bits(magnitude.to_bits() | (u32::from(code) & 0x80) << 24)
-}
-
-/// The nearest e4m3, of two the even one; the largest for anything beyond.
-pub(super) fn narrow(x: f32) -> u8 {
-    let magnitude = x.abs().min(E4m3::LARGEST);
-    let code = if magnitude < 1.0 / 64.0 {
-        // Of the code after the subnormals, 1/64, the steps are 8, too.
-        (magnitude * 512.0).round_ties_even() as u32
-    } else {
-        let bits = magnitude.to_bits();
-        // To three bits of mantissa; a carry goes to the exponent.
-        let rounded = (bits + 0x7_ffff + (bits >> 20 & 1)) >> 20;
-        rounded - ((127 - 7) << 3)
-    };
-    code as u8 | if x.is_sign_negative() { 0x80 } else { 0 }
 }
