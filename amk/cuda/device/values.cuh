@@ -90,6 +90,8 @@ AMK_DEVICE u32* pair_at(const Worker& w, u32 offset, u32 pair, u32 row) {
     return (u32*)w.words(offset, row) + pair;
 #endif
 }
+// Words from one pair to the one that is 32 pairs further.
+constexpr u32 LINE_APART = AMK_WIDE ? 32 * AMK_ROWS : 32;
 // Where element `i` of 32 bits is. In wide steps the elements of a line are in order.
 AMK_DEVICE u32* element_at(const Worker& w, u32 offset, u32 i, u32 row) {
 #if AMK_WIDE

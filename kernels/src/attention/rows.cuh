@@ -28,7 +28,7 @@ AMK_DEVICE void load_head(const Worker& w, const Record& r, u32 row, u32 head, b
 #pragma unroll
         for (int i = 0; i < 2; i++)
             gamma[j][i] = norm ? w.p.constants[weight + 64 * j + 2 * w.lane + i] : 0;
-    Words<N> pairs = {pair_at(w, r.input, first, row), 32};
+    Words<N> pairs = {pair_at(w, r.input, first, row), LINE_APART};
     read_words(w, pairs);
 #pragma unroll
     for (int j = 0; j < N; j++)
@@ -151,7 +151,9 @@ template <class A> AMK_DEVICE void clear_parts(Worker& w, const Record& r) {
     for (u32 row = w.warp; row < AMK_ROWS; row += AMK_WARPS) {
         const u32 first = r.row * A::GROUP * A::SPLITS + (r.aux + row) % A::SPLITS;
         u32* const sums = of_next_step(w, (u32*)w.words(r.output, row) + first);
-        if (any(load_relaxed_u32(sums) == ABSENT)) continue;
+        const bool none = load_relaxed_u32(sums) == ABSENT;
+        __syncwarp(); // before a lane clears it
+        if (any(none)) continue;
         u32* const parts = of_next_step(w, (u32*)w.words(r.partial, row) + first * A::HEAD_DIM);
 #pragma unroll 1
         for (u32 head = 0; head < A::GROUP; head++) {
@@ -272,7 +274,10 @@ template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
     const auto active = [&](u32 row) { // whether the row's split has positions
         return (r.aux + row) % A::SPLITS < A::active(w.s.rows[row].pos);
     };
-    if (any(w.lane < w.p.row_count && active(w.lane))) attend_splits<A>(w, r, active);
+    bool some = false;
+#pragma unroll 1
+    for (u32 row = 0; row < w.p.row_count; row++) some |= active(row);
+    if (any(some)) attend_splits<A>(w, r, active);
     clear_parts<A>(w, r);
 }
 
@@ -299,7 +304,8 @@ template <class A> AMK_DEVICE void join_rows(Worker& w, const Record& r) {
         read_words(w, lse, part);
         float top = w.lane < active ? __uint_as_float(lse.word[0]) : -1e30f, sum = 0, y = 0;
 #pragma unroll 1
-        for (u32 split = w.lane + 32; any(split < active); split += 32) {
+        for (u32 first = 32; first < active; first += 32) {
+            const u32 split = first + w.lane;
             Words<1> more = {sums + split, 1, split < active};
             read_words(w, more);
             if (split < active) top = fmaxf(top, __uint_as_float(more.word[0]));
