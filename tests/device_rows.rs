@@ -356,7 +356,7 @@ fn a_gpus_wide_steps_compute_the_function_whatever_the_company() {
         };
         let tokens = run(9, 0).len();
         // No step may have so few rows that a narrower program runs it.
-        let narrower = [64, 32, 8].into_iter().find(|&narrower| narrower < rows as usize).expect("wide rows");
+        let narrower = [64, 32, 16, 8].into_iter().find(|&narrower| narrower < rows as usize).expect("wide rows");
         let wide = |chunk: &usize| tokens.is_multiple_of(*chunk) || tokens % chunk > narrower;
         let most = rows as usize - 3;
         let widths = narrower + 1..most;

@@ -2,9 +2,10 @@
 
 use amk_ir::{BufferKind, Interval, Program};
 
-/// The program as one without rows, in which each call is for all of its rows.
+/// The program as one without rows, in which each call is for all of its rows, and states have room
+/// for all rows after the last position.
 pub fn ordinary(program: &Program) -> Program {
-    let mut ordinary = Program { rows: None, ..longer(program) };
+    let mut ordinary = Program { rows: None, positions: program.positions, ..longer(program) };
     ordinary.tasks.iter_mut().flat_map(|task| &mut task.calls).for_each(|call| call.rows = None);
     ordinary
 }
