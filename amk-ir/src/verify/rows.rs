@@ -108,18 +108,20 @@ pub(super) fn stand_in(program: &Program) -> Option<Program> {
 /// write and read them. Others order nothing in steps without their rows (R2). `None` where there
 /// are no packets, and in ordinary programs.
 pub(super) fn of_every_step(stand_in: &Program) -> Option<Program> {
+    let has_packets = stand_in.buffers.iter().any(is_packet);
+    if !has_packets || calls(stand_in).any(|(_, _, call)| call.rows.is_none()) {
+        return None;
+    }
     let mut every = stand_in.clone();
-    let mut any = false;
     for call in every.tasks.iter_mut().flat_map(|task| &mut task.calls) {
-        let of = call.rows?;
-        let rows = if of.first == 0 && !of.wanted { Interval::fixed(0, 1) } else { Interval::fixed(0, 0) };
+        let all = call.rows.is_some_and(|rows| rows.first == 0 && !rows.wanted);
+        let rows = Interval::fixed(0, u32::from(all));
         for operand in &mut call.operands {
             let packet = every.buffers.get(operand.buffer.index()).is_some_and(is_packet);
-            any |= packet;
             operand.region.intervals_mut().first_mut().filter(|_| packet).into_iter().for_each(|first| *first = rows);
         }
     }
-    any.then_some(every)
+    Some(every)
 }
 
 fn is_packet(buffer: &Buffer) -> bool {

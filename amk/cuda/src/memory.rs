@@ -5,7 +5,7 @@ use super::device::check_room;
 use super::error::CudaError;
 use super::fault::FAULT_WORDS;
 use super::image::abi::VmParams;
-use super::image::{Image, Record};
+use super::image::{Image, Record, halves};
 use super::params::Params;
 use super::plain;
 use super::plan::{Plan, UNIT};
@@ -147,7 +147,8 @@ impl Memory {
         check_room(stream.context(), Self::bytes(plan, image))?;
         // A worker prefetches one record.
         let records: Vec<Record> = image.records.iter().copied().chain([Record::default()]).collect();
-        let absent = if plan.has_row_packets() { image.row_words * plan.rows().unwrap_or(0) * 2 } else { 0 };
+        let of_rows = image.row_words * plan.rows().unwrap_or(0) * halves(&plan.program);
+        let absent = if plan.has_row_packets() { of_rows } else { 0 };
         let mut memory = Self {
             resident,
             tape_at: stream.clone_htod(&image.tape_at)?,

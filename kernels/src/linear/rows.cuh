@@ -59,7 +59,7 @@ struct RowInputs {
         if (g.input != IN_PACKETS) return;
         const Timed timed(w.late);
         for (;;) {
-            const u64* missing = nullptr;
+            const u64* missing = nullptr; // a late word of this lane
 #pragma unroll
             for (u32 set = 0; set < SETS; set++) {
                 const u64* from = w.words(r.input, 4 * set + (w.lane >> 3)) +

@@ -104,7 +104,7 @@ fn needless(program: &Program, codes: &[String], steps: usize) -> String {
         return format!("{cause}, {LONGER}");
     }
     let packets = program.buffers.iter().any(|buffer| buffer.exchange != Exchange::Counter);
-    let races = cause.starts_with("AMK03");
+    let races = ["AMK03", "AMK04"].iter().any(|family| cause.starts_with(family));
     if packets && races && verify::check(&ordinary(program)).is_empty() { format!("{cause}, {LATER}") } else { cause }
 }
 
