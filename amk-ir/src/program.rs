@@ -164,6 +164,11 @@ impl Buffer {
     pub fn bytes(&self) -> u64 {
         self.len().saturating_mul(u64::from(self.dtype.bytes()))
     }
+
+    /// Whether it is exchanged by packets.
+    pub fn is_packet(&self) -> bool {
+        self.exchange != Exchange::Counter
+    }
 }
 
 /// The kinds of buffers, by lifetime and access.
@@ -341,6 +346,11 @@ impl Queues {
 }
 
 impl Program {
+    /// Whether a buffer is exchanged by packets.
+    pub fn has_packets(&self) -> bool {
+        self.buffers.iter().any(Buffer::is_packet)
+    }
+
     /// Index of the first counter of each event tensor when all counters are laid out one after the
     /// other, and their number.
     pub fn counter_bases(&self) -> (Vec<u64>, u64) {

@@ -1,6 +1,7 @@
 //! The part of a call that its function sees.
 
 use crate::expr::{Expr, Op};
+use crate::schedule::CACHES;
 use crate::signature::TensorClass;
 use crate::{Buffer, BufferKind, Call, CallRows, DType, Interval, Operand, Param, Program, Region, Routed, TableId};
 
@@ -145,7 +146,7 @@ impl Length {
 fn class(buffer: &Buffer, single: bool) -> Result<TensorClass, DType> {
     match (buffer.kind, buffer.dtype) {
         (BufferKind::Weight, _) => Ok(TensorClass::Weight),
-        (BufferKind::State, DType::F32 | DType::BF16 | DType::E4M3) => Ok(TensorClass::State),
+        (BufferKind::State, dtype) if CACHES.contains(&dtype) => Ok(TensorClass::State),
         (_, DType::F32 | DType::BF16) => Ok(TensorClass::Tensor),
         (_, DType::U32) if single => Ok(TensorClass::Token),
         (_, other) => Err(other),

@@ -214,8 +214,8 @@ it.
 
     schedule(workers = 8, tile(linear = 16, silu_mul = whole, add = per_worker), queue = static | ticket,
         steps = barrier | pipelined, assign = round_robin | balanced, fuse(silu_mul = producer, rms_norm = consumers),
-        cache = f32 | bf16 | e4m3, fusion = true | false, splits = 132, run = 4, ring(slots = 6, in_flight = 2, pace = 205, lookahead = 0),
-        exchange = packets | counters | barrier,
+        cache = f32 | bf16 | e4m3, fusion = true | false, splits = 132, run = 4,
+        ring(slots = 6, in_flight = 2, pace = 205, lookahead = 0), exchange = packets | counters | barrier,
         limits(workers = 132, local = 232448, memory = 141_000_000_000))
 
 `tile`, `queue = ticket`, `steps = barrier`, `assign = balanced`, `rows` and `fuse` are for the CPU VM.

@@ -10,7 +10,7 @@ use super::{Verified, Verifier};
 use crate::certificate::{Certificate, Period, Proof, Trap};
 use crate::verify::budget::Budget;
 use crate::verify::meet::{Meet, periods, position_after};
-use crate::{Exchange, Program, Steps};
+use crate::{Program, Steps};
 use core::fmt;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -264,7 +264,7 @@ fn byte_meetings(
     starts: Option<Period>,
     budget: &mut Budget,
 ) -> Option<Vec<(u32, u32)>> {
-    let is_packet = |access: &Access| program.buffers[access.operand.buffer.index()].exchange != Exchange::Counter;
+    let is_packet = |access: &Access| program.buffers[access.operand.buffer.index()].is_packet();
     if accesses.into_iter().any(is_packet) {
         return None;
     }

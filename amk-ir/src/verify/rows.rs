@@ -7,9 +7,7 @@ use super::meet::Meet;
 use super::names::Names;
 use super::storage::bytes;
 use super::violation::{Party, Site, TooMuch, Violation};
-use crate::{
-    Bound, Buffer, BufferId, BufferKind, Call, CallRows, Exchange, Interval, Operand, Program, Region, Steps, TaskId,
-};
+use crate::{Bound, Buffer, BufferId, BufferKind, Call, CallRows, Interval, Operand, Program, Region, Steps, TaskId};
 use std::collections::BTreeMap;
 
 /// Why a program cannot have rows, or a call not these.
@@ -108,8 +106,7 @@ pub(super) fn stand_in(program: &Program) -> Option<Program> {
 /// write and read them. Others order nothing in steps without their rows (R2). `None` where there
 /// are no packets, and in ordinary programs.
 pub(super) fn of_every_step(stand_in: &Program) -> Option<Program> {
-    let has_packets = stand_in.buffers.iter().any(is_packet);
-    if !has_packets || calls(stand_in).any(|(_, _, call)| call.rows.is_none()) {
+    if !stand_in.has_packets() || calls(stand_in).any(|(_, _, call)| call.rows.is_none()) {
         return None;
     }
     let mut every = stand_in.clone();
@@ -117,21 +114,17 @@ pub(super) fn of_every_step(stand_in: &Program) -> Option<Program> {
         let all = call.rows.is_some_and(|rows| rows.first == 0 && !rows.wanted);
         let rows = Interval::fixed(0, u32::from(all));
         for operand in &mut call.operands {
-            let packet = every.buffers.get(operand.buffer.index()).is_some_and(is_packet);
+            let packet = every.buffers.get(operand.buffer.index()).is_some_and(Buffer::is_packet);
             operand.region.intervals_mut().first_mut().filter(|_| packet).into_iter().for_each(|first| *first = rows);
         }
     }
     Some(every)
 }
 
-fn is_packet(buffer: &Buffer) -> bool {
-    buffer.exchange != Exchange::Counter
-}
-
 /// A packet buffer of which some tile moves.
 fn moving_packets(program: &Program) -> Option<BufferId> {
     let mut operands = calls(program).flat_map(|(_, _, call)| &call.operands);
-    let packet = |buffer: BufferId| program.buffers.get(buffer.index()).is_some_and(is_packet);
+    let packet = |buffer: BufferId| program.buffers.get(buffer.index()).is_some_and(Buffer::is_packet);
     let moving = operands.find(|operand| packet(operand.buffer) && operand.region.intervals().iter().any(moves));
     moving.map(|operand| operand.buffer)
 }

@@ -19,8 +19,10 @@ AMK_DEVICE u32* of_next_step(const Worker& w, u32* at) {
 #endif
 // Stores a word of a value.
 AMK_DEVICE void store_word(const Worker& w, u32* at, u32 value) {
-    if (AMK_ROW_PACKETS && w.dropped()) return;
-    if (AMK_ROW_PACKETS) w.delay();
+#if AMK_ROW_PACKETS
+    if (w.dropped()) return;
+    w.delay();
+#endif
     store_relaxed_u32(at, value);
 }
 // With packets, clears a word for the next step.

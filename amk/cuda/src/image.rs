@@ -101,7 +101,7 @@ impl Image {
     fn places(plan: &Plan) -> Self {
         let (packet_at, mut packets) = place_packets(plan);
         let row_words = plan.rows().map_or(0, |_| packets);
-        packets *= plan.rows().map_or(1, |rows| rows * halves(&plan.program));
+        packets *= blocks(&plan.program);
         let events = event::place(&plan.program, &mut packets);
         let (constants, constant_len) = place_constants(plan);
         let mut shared = Extensions::default();
@@ -148,11 +148,11 @@ impl Image {
     }
 }
 
-/// The halves of the values of rows: a step with packets writes one, and clears the other for the
-/// next.
-pub(super) fn halves(program: &Program) -> u32 {
-    let packets = program.buffers.iter().any(|buffer| buffer.exchange != Exchange::Counter);
-    if packets { 2 } else { 1 }
+/// The blocks of values that lie one after the other: with rows one of each. With packets there are
+/// two halves of them, as a step writes one and clears the other for the next.
+pub(super) fn blocks(program: &Program) -> u32 {
+    let halves = if program.has_packets() { 2 } else { 1 };
+    program.rows.map_or(1, |rows| rows * halves)
 }
 
 /// Returns the offsets of packet buffers, and the number of packets.

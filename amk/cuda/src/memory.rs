@@ -5,7 +5,7 @@ use super::device::check_room;
 use super::error::CudaError;
 use super::fault::FAULT_WORDS;
 use super::image::abi::VmParams;
-use super::image::{Image, Record, halves};
+use super::image::{Image, Record, blocks};
 use super::params::Params;
 use super::plain;
 use super::plan::{Plan, UNIT};
@@ -147,9 +147,8 @@ impl Memory {
         check_room(stream.context(), Self::bytes(plan, image))?;
         // A worker prefetches one record.
         let records: Vec<Record> = image.records.iter().copied().chain([Record::default()]).collect();
-        let of_rows = image.row_words * plan.rows().unwrap_or(0) * halves(&plan.program);
-        let absent = if plan.has_row_packets() { of_rows } else { 0 };
-        let mut memory = Self {
+        let absent = if plan.has_row_packets() { image.row_words * blocks(&plan.program) } else { 0 };
+        let memory = Self {
             resident,
             tape_at: stream.clone_htod(&image.tape_at)?,
             records: stream.clone_htod(&records)?,
@@ -161,7 +160,7 @@ impl Memory {
             absent: absent as usize,
             fault: stream.alloc_zeros::<u32>(FAULT_WORDS * (1 + plan.schedule.workers as usize))?,
         };
-        memory.forget(stream)?;
+        memory.clear_rows(stream)?;
         Ok(memory)
     }
 
@@ -228,25 +227,39 @@ impl Memory {
     /// Failing driver calls.
     pub(super) fn forget(&mut self, stream: &Arc<CudaStream>) -> Result<(), CudaError> {
         stream.memset_zeros(&mut self.packets)?;
-        const ABSENT: u8 = 0xff;
-        let bytes = self.absent.min(self.packets.len()) * size_of::<u64>();
-        if bytes > 0 {
-            // SAFETY: the memory has these bytes, and is used on this stream alone.
-            unsafe { result::memset_d8_async(address(&self.packets, stream), ABSENT, bytes, stream.cu_stream()) }?;
-        }
+        self.clear_rows(stream)?;
         Ok(stream.memset_zeros(&mut self.fault)?)
+    }
+
+    /// Makes the packets of rows absent: NaNs.
+    fn clear_rows(&self, stream: &CudaStream) -> Result<(), CudaError> {
+        match self.absent.min(self.packets.len()) {
+            0 => Ok(()),
+            // SAFETY: the packets have so many words, and are used on this stream alone.
+            words => unsafe { set_nans(stream, address(&self.packets, stream), words * size_of::<u64>()) },
+        }
     }
 }
 
 /// Memory for rows of logits. What no task writes are NaNs, which no argmax and no draw takes:
 /// behind the logits of a row are those that the last unit lacks.
 pub(super) fn logits(stream: &Arc<CudaStream>, len: usize) -> Result<CudaSlice<f32>, CudaError> {
-    const NANS: u8 = 0xff;
     // SAFETY: all bytes are set on the stream before anything else is done with them.
     let logits = unsafe { stream.alloc::<f32>(len) }?;
     // SAFETY: the memory has `len` floats, and is used on this stream alone.
-    unsafe { result::memset_d8_async(address(&logits, stream), NANS, len * size_of::<f32>(), stream.cu_stream()) }?;
+    unsafe { set_nans(stream, address(&logits, stream), len * size_of::<f32>()) }?;
     Ok(logits)
+}
+
+/// Fills memory with NaNs.
+///
+/// # Safety
+/// There are so many bytes, at least one, at `at`, which nothing else uses before the stream comes
+/// to them.
+unsafe fn set_nans(stream: &CudaStream, at: u64, bytes: usize) -> Result<(), CudaError> {
+    const NANS: u8 = 0xff;
+    // SAFETY: the caller's.
+    Ok(unsafe { result::memset_d8_async(at, NANS, bytes, stream.cu_stream()) }?)
 }
 
 /// Copies a slice to the device. An empty one becomes a single element that is never read.

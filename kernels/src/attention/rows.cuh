@@ -150,16 +150,16 @@ template <class A> AMK_DEVICE void clear_parts(Worker& w, const Record& r) {
 #pragma unroll 1
     for (u32 row = w.warp; row < AMK_ROWS; row += AMK_WARPS) {
         const u32 first = r.row * A::GROUP * A::SPLITS + (r.aux + row) % A::SPLITS;
-        u32* const sums = of_next_step(w, (u32*)w.words(r.output, row) + first);
-        const bool none = load_relaxed_u32(sums) == ABSENT;
+        u32* const sums = (u32*)w.words(r.output, row) + first;
+        const bool none = load_relaxed_u32(of_next_step(w, sums)) == ABSENT;
         __syncwarp(); // before a lane clears it
         if (any(none)) continue;
-        u32* const parts = of_next_step(w, (u32*)w.words(r.partial, row) + first * A::HEAD_DIM);
+        u32* const parts = (u32*)w.words(r.partial, row) + first * A::HEAD_DIM;
 #pragma unroll 1
         for (u32 head = 0; head < A::GROUP; head++) {
             for (u32 d = w.lane; d < A::HEAD_DIM; d += 32)
-                store_relaxed_u32(parts + head * A::SPLITS * A::HEAD_DIM + d, ABSENT);
-            if (w.lane == 0) store_relaxed_u32(sums + head * A::SPLITS, ABSENT);
+                clear_word(w, parts + head * A::SPLITS * A::HEAD_DIM + d);
+            if (w.lane == 0) clear_word(w, sums + head * A::SPLITS);
         }
     }
 #endif

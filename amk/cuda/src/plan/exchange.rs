@@ -3,7 +3,7 @@
 use super::Plan;
 use amk_ir::lower::exchange::{add_event, add_signal, add_wait};
 use amk_ir::schedule::ExchangeBy;
-use amk_ir::{BufferId, EventId, Exchange, Operand};
+use amk_ir::{BufferId, EventId, Operand};
 use std::collections::HashMap;
 
 impl Plan {
@@ -69,7 +69,7 @@ impl Plan {
     /// The buffers that a task publishes by its phase's event.
     fn published(&self, task: usize) -> impl Iterator<Item = BufferId> {
         let by_event = |buffer: BufferId| {
-            let packet = self.program.buffers[buffer.index()].exchange != Exchange::Counter;
+            let packet = self.program.buffers[buffer.index()].is_packet();
             if self.rows().is_some() { self.exchanged.contains(&buffer) && !packet } else { packet }
         };
         let written = self.operands(task).filter(|operand| operand.access.writes());

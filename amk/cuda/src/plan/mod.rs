@@ -43,7 +43,7 @@ use amk_ir::graph::Graph;
 use amk_ir::lower::lift::{has_rows, lift};
 use amk_ir::lower::unroll::Unrolled;
 use amk_ir::schedule::Schedule;
-use amk_ir::{BufferId, BufferKind, Constants, DType, Exchange, Program, TaskId, TensorId};
+use amk_ir::{BufferId, BufferKind, Constants, DType, Program, TaskId, TensorId};
 use group::{GivenUp, group};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -240,7 +240,7 @@ impl Plan {
 
     /// Whether the values of rows are packets: words that are not there until they are written.
     pub fn has_row_packets(&self) -> bool {
-        self.rows().is_some() && self.program.buffers.iter().any(|buffer| buffer.exchange != Exchange::Counter)
+        self.rows().is_some() && self.program.has_packets()
     }
 
     /// Whether its states lie in pages.

@@ -3,7 +3,7 @@
 use super::call::Refusal;
 use super::places::Survey;
 use super::worker::WorkerState;
-use crate::image::{Image, LINE, halves};
+use crate::image::{Image, LINE, blocks};
 use crate::plan::Plan;
 use crate::set::body_sets;
 use amk::rows::PAGE;
@@ -85,7 +85,7 @@ fn check_rows(image: &Image, program: &Program, rows: u32) -> Result<u64, Refusa
     if apart("packet_at", ranges)? > u64::from(image.row_words) {
         return Err(Refusal::new("row_words", format!("are {}, fewer than a row has", image.row_words)));
     }
-    let end = u64::from(image.row_words) * u64::from(rows) * u64::from(halves(program));
+    let end = u64::from(image.row_words) * u64::from(blocks(program));
     if end > u64::from(image.packets) {
         return Err(Refusal::new("packets", format!("are {}, the rows have {end}", image.packets)));
     }
