@@ -74,14 +74,20 @@ fn attention_by(
     run("attention", &files.each_ref().map(String::as_str), &defines)
 }
 
+/// Steps of one row, with pages and without, and of several.
+fn everywhere(bytes: &str, heads: [(u32, u32, f32); 3]) -> Option<()> {
+    for (rows, paged) in [("0", "0"), ("0", "1"), ("8", "0"), ("24", "0")] {
+        for heads in heads {
+            attention(rows, paged, bytes, heads)?;
+        }
+    }
+    Some(())
+}
+
 #[test]
 fn attention_of_two_kinds_is_the_sum_over_the_positions() {
-    for (rows, paged) in [("0", "0"), ("0", "1"), ("8", "0"), ("24", "0")] {
-        for heads in [(256, 2, 0.0), (256, 4, 2.0), (128, 4, 0.0)] {
-            if attention(rows, paged, "2", heads).is_none() {
-                return;
-            }
-        }
+    if everywhere("2", [(256, 2, 0.0), (256, 4, 2.0), (128, 4, 0.0)]).is_none() {
+        return;
     }
     for paged in ["0", "1"] {
         let _ = attention("0", paged, "2", (64, 3, 0.0));
@@ -93,12 +99,8 @@ fn attention_of_two_kinds_is_the_sum_over_the_positions() {
 
 #[test]
 fn attention_over_caches_of_e4m3_is_the_sum_over_the_positions() {
-    for (rows, paged) in [("0", "0"), ("0", "1"), ("8", "0"), ("24", "0")] {
-        for heads in [(256, 4, 2.0), (128, 4, 0.0), (64, 3, 0.0)] {
-            if attention(rows, paged, "1", heads).is_none() {
-                return;
-            }
-        }
+    if everywhere("1", [(256, 4, 2.0), (128, 4, 0.0), (64, 3, 0.0)]).is_none() {
+        return;
     }
     for heads in [(64, 8, 0.0), (128, 8, 0.0)] {
         let _ = attention("0", "0", "1", heads);

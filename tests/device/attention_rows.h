@@ -6,17 +6,17 @@ template <class A> static u8* block_of(u32 row, u32 layer, u32 head, u32 t) {
     return params.kv + ((u64)(tables[shared.rows[row].pages + t / 64] * AMK_LAYERS + layer) * KV_HEADS + head) * A::BLOCK_BYTES;
 }
 static void put_pair(u32 offset, u32 pair, u32 row, u32 value) {
-    Worker w = {params, shared, RING, 0, 0, 7, 0, 0, 0};
+    const Worker w = any_worker();
     *pair_at(w, offset, pair, row) = value;
 }
 static float pair_element(u32 offset, u32 element, u32 row) {
-    Worker w = {params, shared, RING, 0, 0, 7, 0, 0, 0};
+    const Worker w = any_worker();
     const u32 pair = *pair_at(w, offset, element / 2, row);
     return element % 2 ? bf16_high(pair) : bf16_low(pair);
 }
 // Fills values from `first` on up to `end`, of all rows.
 static void fill(u32 first, u32 end, bool next, u32 value) {
-    Worker w = {params, shared, RING, 0, 0, 7, 0, 0, 0};
+    const Worker w = any_worker();
     for (u32 row = 0; row < AMK_ROWS; row++) {
         u32* const words = (u32*)w.words(first, row) - (next ? 2 * AMK_ROWS * AMK_ROW_WORDS : 0);
         std::fill(words, words + 2 * (end - first), value);
@@ -70,13 +70,15 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
     by_all<join_rows<A>>({HEADS * HEAD / 32, LSE, OUTPUT, 0, 0, 0, 0, 0, 0, PARTIAL});
 #endif
 #if AMK_ROW_PACKETS
-    Worker w = {params, shared, RING, 0, 0, 7, 0, 0, 0};
+    const Worker w = any_worker();
     const auto cleared = [&](const char* what, u32 offset, u32 words) {
         for (u32 row = 0; row < AMK_ROWS; row++)
             for (u32 i = 0; i < words; i++)
-                if (*of_next_step(w, (u32*)w.words(offset, row) + i) != ABSENT) exit(printf("%s[%u] of row %u is not cleared\n", what, i, row));
+                if (*of_next_step(w, (u32*)w.words(offset, row) + i) != ABSENT)
+                    exit(printf("%s[%u] of row %u is not cleared\n", what, i, row));
     };
-    cleared("an output", OUTPUT, HEADS * HEAD / 2), cleared("a sum", LSE, HEADS * SPLITS), cleared("a part", PARTIAL, HEADS * SPLITS * HEAD);
+    cleared("an output", OUTPUT, HEADS * HEAD / 2), cleared("a sum", LSE, HEADS * SPLITS);
+    cleared("a part", PARTIAL, HEADS * SPLITS * HEAD);
 #endif
     for (u32 row = 0; row < of_row.size(); row++) {
         const u32 pos = shared.rows[row].pos;

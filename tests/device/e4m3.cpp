@@ -1,5 +1,5 @@
-// Rounds to e4m3 without a GPU. Standard input: bits of f32, in decimal. Standard output: for each the codes of the number and of its negative as a
-// pair; then the bits of the numbers of all codes.
+// Rounds to e4m3 without a GPU. Standard input: bits of f32, in decimal. Standard output: for each
+// the codes of the number and of its negative as a pair; then the bits of the numbers of all codes.
 #define AMK_WARPS 16
 #define AMK_ROWS 0
 #define AMK_HEAD_DIM 128

@@ -20,13 +20,13 @@ static double expected(u32 row, u32 i, bool computed, bool added) {
 }
 #if AMK_ROWS
 static u32* place(u32 offset, u32 pair, u32 row) {
-    Worker w = {params, shared, RING, 0, 0, 7, 0, 0, 0};
+    const Worker w = any_worker();
     return pair_at(w, offset, pair, row);
 }
 static void put(u32 row, u32 pair, u32 value) { *place(INPUT, pair, row) = value; }
 static u32 output(u32 row, u32 pair) {
 #if AMK_ROW_PACKETS
-    Worker w = {params, shared, RING, 0, 0, 7, 0, 0, 0};
+    const Worker w = any_worker();
     for (u32 any = 0; any < AMK_ROWS; any++)
         if (*of_next_step(w, place(OUTPUT, pair, any)) != ABSENT) exit(printf("pair %u is not cleared\n", pair));
 #endif

@@ -67,7 +67,9 @@ static u32 permute(u32 a, u32 b, u32 selectors) {
     }
     return r;
 }
-static u32 multiply_bf16(u32 pair, u32 other) { return pack_bf16(bf16_low(pair) * bf16_low(other), bf16_high(pair) * bf16_high(other)); }
+static u32 multiply_bf16(u32 pair, u32 other) {
+    return pack_bf16(bf16_low(pair) * bf16_low(other), bf16_high(pair) * bf16_high(other));
+}
 
 // ---- tensor cores ----
 struct Fragments { u32 word[6]; };

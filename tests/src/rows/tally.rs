@@ -5,7 +5,7 @@ use super::mutate::{self, Change};
 use super::{Verdict, draw, judge, lower};
 use crate::generate::Rng;
 use crate::soundness::{Verifier, cause};
-use amk_ir::{Exchange, Program, verify};
+use amk_ir::{Program, verify};
 use core::fmt;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -103,9 +103,12 @@ fn needless(program: &Program, codes: &[String], steps: usize) -> String {
     if !judge(&longer(program), steps).is_safe() {
         return format!("{cause}, {LONGER}");
     }
-    let packets = program.buffers.iter().any(|buffer| buffer.exchange != Exchange::Counter);
     let races = ["AMK03", "AMK04"].iter().any(|family| cause.starts_with(family));
-    if packets && races && verify::check(&ordinary(program)).is_empty() { format!("{cause}, {LATER}") } else { cause }
+    if program.has_packets() && races && verify::check(&ordinary(program)).is_empty() {
+        format!("{cause}, {LATER}")
+    } else {
+        cause
+    }
 }
 
 /// The verifier lets a sequence have all its rows at any first position, and so go beyond the
@@ -121,9 +124,8 @@ fn missed(program: &Program, verdict: &Verdict) -> String {
         Verdict::Form(why) => format!("form: {}", why.rsplit(": ").next().unwrap_or(why)),
         Verdict::Unsafe(step, _) => {
             let fewer = step.rows.len() < program.rows.unwrap_or(0) as usize || step.rows.iter().any(|row| !row.wanted);
-            let packets = program.buffers.iter().any(|buffer| buffer.exchange != Exchange::Counter);
             let rows = if fewer { ", rows are missing" } else { "" };
-            format!("{}{rows}{}", verdict.kind(), if packets { ", packets" } else { "" })
+            format!("{}{rows}{}", verdict.kind(), if program.has_packets() { ", packets" } else { "" })
         }
         Verdict::Safe | Verdict::TooLarge => verdict.kind().to_owned(),
     }

@@ -309,7 +309,6 @@ fn roundings_are_told_from_faults() {
 fn decoders_for_a_gpu_are_planned_and_compiled() {
     for family in FAMILIES {
         let mut draw = Draw::new(9);
-        let fusible = fused_as_a_whole(family).expect("a plan");
         for whole in [true, false] {
             let decoder = Decoder::random(family, target(), whole, &[], &mut draw).expect("a decoder");
             let (instance, schedule) = (&decoder.model.instance, decoder.schedule.clone());
@@ -317,10 +316,7 @@ fn decoders_for_a_gpu_are_planned_and_compiled() {
             let plan = plan_for(family.kernel, instance, &schedule, Precision::BF16).expect("a plan");
             let verified = verify(plan.program.clone()).unwrap_or_else(|report| panic!("{report}"));
             Image::build(&verified, &plan).expect("the image should be the program");
-            // Where both have separate tasks, their code is alike.
-            if whole || fusible {
-                compiles(family.name, &source::generate(&plan, &VmOptions::default()));
-            }
+            compiles(family.name, &source::generate(&plan, &VmOptions::default()));
         }
     }
 }
