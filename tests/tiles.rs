@@ -1,5 +1,5 @@
 //! The device's tiles of weights (`kernels/src/linear/tile`), compiled for this machine: decoded,
-//! and multiplied with one to four tiles a warp, each kind has the elements that its encoding
+//! and multiplied with one to eight tiles a warp, each kind has the elements that its encoding
 //! defines. Without a C++ compiler it says "skipped". NVRTC compiles them for every target, too.
 
 use crate::native;
@@ -18,10 +18,12 @@ const COLUMNS: usize = 768;
 const TILES: usize = COLUMNS / 32;
 const ROWS: usize = 8;
 const VECTORS: usize = 4;
+/// Tiles of a warp, at most.
+const DEPTHS: usize = 8;
 
 /// All kinds, by the names of their encodings.
 fn kinds() -> Vec<&'static TileKind> {
-    let mut kinds: Vec<_> = TileKind::registered().chain([TileKind::of(None)]).collect();
+    let mut kinds: Vec<_> = TileKind::registered().chain([TileKind::of(None, 0)]).collect();
     kinds.sort_by_key(|kind| kind.layout.encoding.name);
     kinds
 }
@@ -86,7 +88,7 @@ fn run(kinds: &[&TileKind], rows: &[Vec<u8>], vectors: &[bf16]) -> Option<Vec<Fo
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     writer.join().expect("the writer").expect("all should be read");
     let floats: Vec<f32> = output.stdout.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
-    let of_kind = floats.chunks(2 * ROWS * COLUMNS + 4 * ROWS * VECTORS).map(|floats| {
+    let of_kind = floats.chunks(2 * ROWS * COLUMNS + DEPTHS * ROWS * VECTORS).map(|floats| {
         let (decoded, others) = floats.split_at(ROWS * COLUMNS);
         let (rounded, products) = others.split_at(ROWS * COLUMNS);
         Found { decoded: decoded.to_vec(), rounded: rounded.to_vec(), products: products.to_vec() }
@@ -137,7 +139,7 @@ fn padding_has_no_products_that_are_numbers() {
         elements.iter().all(|x| x.is_nan())
     };
     let kinds: Vec<_> = kinds.into_iter().filter(|kind| is_nan(kind.layout.encoding)).collect();
-    assert!(kinds.contains(&TileKind::of(None)), "{kinds:?}");
+    assert!(kinds.contains(&TileKind::of(None, 0)), "{kinds:?}");
     println!("{} kinds pad", kinds.len());
     let rows: Vec<Vec<u8>> =
         kinds.iter().map(|kind| vec![PADDING; kind.layout.encoding.bytes_of(ROWS * COLUMNS)]).collect();
@@ -154,7 +156,8 @@ const KERNEL: &str = "
 template <class T> AMK_DEVICE void multiply(u32 lane, Fragment (&x)[4], float* y) {
     T tiles[4];
     float sums[4];
-    for (int j = 0; j < 4; j++) tiles[j].template load<4>(T::place(0, 0, lane), 0, j, lane);
+    const typename T::Place place(0, lane, T::named(lane));
+    T::template load<4>(tiles, place, 0, lane, 4);
     for (int j = 0; j < 4; j++) T::prepare(x[j], sums[j]);
     *y = T::template product<4>(tiles, [&](int j) { return x[j]; }, [&](int j) { return sums[j]; });
 }

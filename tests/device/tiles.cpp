@@ -1,5 +1,5 @@
 // Decodes and multiplies tiles of a projection's weights (kernels/src/linear/tile) without a GPU. Standard input: the number of a kind,
-// tiles, the bytes of a unit of 8 rows, four vectors of bf16. Standard output: the decoded rows, the same rounded to bf16, then for one to four tiles a
+// tiles, the bytes of a unit of 8 rows, four vectors of bf16. Standard output: the decoded rows, the same rounded to bf16, then for one to eight tiles a
 // warp and pass the products of the rows with each vector.
 #include <cmath>
 #include <cstdio>
@@ -108,11 +108,9 @@ static void mma(float (&d)[4], const uint4& a, u32 b0, u32 b1) {
 // A lane gets the words of rows that other lanes name: of the same tile, since all load one.
 static uint4 load_matrices(u32 row) {
     const u32 tile = row / AMK_TILE * AMK_TILE;
-    const auto word = [&](u32 matrix) {
-        const u32 named = BF16Tile::place(tile, 0, BF16Tile::named(matrix * 8 + lane_now / 4));
-        return load_shared_word(named + lane_now % 4 * 4);
-    };
-    if (row != BF16Tile::place(tile, 0, BF16Tile::named(lane_now))) exit(printf("a row of a matrix at %u\n", row));
+    const auto named = [&](u32 lane) { return tile + BF16Tile::Place(0, lane, BF16Tile::named(lane)).address; };
+    const auto word = [&](u32 matrix) { return load_shared_word(named(matrix * 8 + lane_now / 4) + lane_now % 4 * 4); };
+    if (row != named(lane_now)) exit(printf("a row of a matrix at %u\n", row));
     return make_uint4(word(0), word(1), word(2), word(3));
 }
 
@@ -122,7 +120,10 @@ struct Exact {
     template <class B> static float value(const CodedTile<B>& tile, float x, bool odd) {
         using T = CodedTile<B>;
         if (B::Coding::DOWN) x *= power_of_two(LIFT);
-        return tile.scales.add(0, odd ? 0 : x, odd ? x * B::Coding::ODD : 0, T::SMALLER) / T::SMALLER;
+        typename B::Total total;
+        total.add(tile.scales, 0, odd ? 0 : x, odd ? x * B::Coding::ODD : 0, T::SMALLER);
+        total.end_pack(tile.scales);
+        return total.y / T::SMALLER;
     }
     static uint4 fragment(const BF16Tile& tile) { return tile.a; }
     template <class B> static uint4 fragment(const CodedTile<B>& tile) { return tile.codes.fragment(); }
@@ -139,8 +140,10 @@ template <class T, class By> static void decode(u32 tiles) {
     for (u32 lane = 0; lane < 32; lane++)
         for (u32 at = 0; at < tiles; at++) {
             lane_now = lane;
-            T tile;
-            tile.template load<1>(T::place(0, at, T::named(lane)), at, 0, lane);
+            T one[1];
+            const typename T::Place place(at, lane, T::named(lane));
+            T::template load<1>(one, place, at, lane, 1);
+            const T& tile = one[0];
             const uint4 a = By::fragment(tile);
             const u32 pairs[4] = {a.x, a.y, a.z, a.w};
             for (u32 i = 0; i < 8; i++) {
@@ -161,10 +164,11 @@ template <class T, int DEPTH> static void multiply(u32 tiles, const std::vector<
             for (lane_now = 0; lane_now < 32; lane_now++) {
                 recording = pass == 0, product_now = 0;
                 T a[DEPTH];
-                Fragment inputs[DEPTH];
+                Fragment inputs[DEPTH] = {};
                 float sums[DEPTH];
+                const typename T::Place place(first, lane_now, T::named(lane_now));
+                T::template load<DEPTH>(a, place, first, lane_now, tiles - first);
                 for (u32 j = 0; j < DEPTH && first + j < tiles; j++) {
-                    a[j].template load<DEPTH>(T::place(0, first, T::named(lane_now)), first, j, lane_now);
                     const u16* from = &x[(lane_now / 8 * tiles + first + j) * 32 + lane_now % 8 * 4];
                     inputs[j] = {from[0] | (u32)from[1] << 16, from[2] | (u32)from[3] << 16};
                 }
@@ -181,6 +185,7 @@ template <class T> static void run(u32 tiles) {
     if (fread(&memory[0], 1, memory.size(), stdin) != memory.size() || fread(&x[0], 2, x.size(), stdin) != x.size()) exit(2);
     decode<T, Exact>(tiles), decode<T, Rounded>(tiles);
     multiply<T, 1>(tiles, x), multiply<T, 2>(tiles, x), multiply<T, 3>(tiles, x), multiply<T, 4>(tiles, x);
+    multiply<T, 5>(tiles, x), multiply<T, 6>(tiles, x), multiply<T, 7>(tiles, x), multiply<T, 8>(tiles, x);
 }
 
 int main() {

@@ -75,6 +75,7 @@ macro_rules! coded_scaled {
             const GROUPS: usize = 8;
             const BLOCK: usize = $block;
             const SCALES: usize = 20;
+            const OWN: usize = 2;
 
             fn codes(block: &[u8], group: usize) -> [u8; GROUP] {
                 Self::quants(block, group)
@@ -148,6 +149,7 @@ impl Coded for Six {
     const GROUPS: usize = 8;
     const BLOCK: usize = 210;
     const SCALES: usize = 18;
+    const OWN: usize = 2;
 
     #[inline(always)]
     fn codes(block: &[u8], group: usize) -> [u8; GROUP] {

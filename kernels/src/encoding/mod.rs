@@ -87,8 +87,10 @@ pub trait Coded: 'static {
     const GROUPS: usize;
     /// Bytes of a block.
     const BLOCK: usize;
-    /// Bytes of its scales, taken apart.
+    /// Bytes of its scales, taken apart: of the block, then of each group.
     const SCALES: usize;
+    /// Bytes of them that each group has for itself.
+    const OWN: usize = 0;
     /// Where the bits of a lane's eight codes are, of codes of four bits: masks, and how far what
     /// is there turns to the left. `CodedTile` in C++ says in which order codes are before.
     const MOVED: &'static [(u32, u32)] = &[(u32::MAX, 0)];
@@ -101,6 +103,41 @@ pub trait Coded: 'static {
     fn scales(block: &[u8], scales: &mut [u8]);
     /// The inverse of `scales`, into a block that has 0 there.
     fn set_scales(block: &mut [u8], scales: &[u8]);
+}
+
+/// N neighbouring blocks of one group each, as one.
+pub struct InPacks<B, const N: usize>(B);
+
+impl<B: Coded, const N: usize> InPacks<B, N> {
+    const ONE_GROUP: () = assert!(B::GROUPS == 1, "blocks of one group");
+}
+
+impl<B: Coded, const N: usize> Coded for InPacks<B, N> {
+    const BITS: usize = B::BITS;
+    const GROUPS: usize = N;
+    const BLOCK: usize = N * B::BLOCK;
+    const SCALES: usize = N * B::SCALES;
+    const OWN: usize = B::SCALES;
+    const MOVED: &'static [(u32, u32)] = B::MOVED;
+
+    fn codes(block: &[u8], group: usize) -> [u8; GROUP] {
+        const { Self::ONE_GROUP };
+        B::codes(&block[group * B::BLOCK..][..B::BLOCK], 0)
+    }
+
+    fn set_codes(block: &mut [u8], group: usize, codes: &[u8; GROUP]) {
+        B::set_codes(&mut block[group * B::BLOCK..][..B::BLOCK], 0, codes);
+    }
+
+    fn scales(block: &[u8], scales: &mut [u8]) {
+        let of_blocks = scales.chunks_exact_mut(B::SCALES).zip(block.chunks_exact(B::BLOCK));
+        of_blocks.for_each(|(scales, block)| B::scales(block, scales));
+    }
+
+    fn set_scales(block: &mut [u8], scales: &[u8]) {
+        let of_blocks = block.chunks_exact_mut(B::BLOCK).zip(scales.chunks_exact(B::SCALES));
+        of_blocks.for_each(|(block, scales)| B::set_scales(block, scales));
+    }
 }
 
 /// Implements [`Coded`] for a block of 32 whose scales are its first bytes.

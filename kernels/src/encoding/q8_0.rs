@@ -11,12 +11,12 @@ pub(crate) struct Bytes;
 pub(crate) static Q8_0: Encoding =
     Encoding { encode: Some(|from, to| encode(from, to, encode_block)), ..integer_encoding::<34, Bytes>("Q8_0") };
 amk::encoding!(Q8_0);
-coded_block!(Bytes, 8, 2, 34, codes, |bytes: &mut [u8], codes: [u8; GROUP]| bytes.copy_from_slice(&codes));
+coded_block!(Bytes, 8, 2, 34, codes, |bytes: &mut [u8], of: [u8; GROUP]| bytes.copy_from_slice(&codes(&of)));
 
-/// The codes after the scale.
+/// The codes of signed bytes, which are 128 less; and the inverse.
 fn codes(bytes: &[u8]) -> [u8; GROUP] {
     let mut codes = [0; GROUP];
-    codes.copy_from_slice(bytes);
+    codes.iter_mut().zip(bytes).for_each(|(code, &quant)| *code = quant ^ 0x80);
     codes
 }
 
@@ -44,12 +44,7 @@ impl IntegerBlocks<34> for Bytes {
 
     #[inline(always)]
     fn codes(block: &[u8; 34], _: usize) -> [u8; GROUP] {
-        let mut codes = [0; GROUP];
-        for (code, &quant) in codes.iter_mut().zip(&block[2..]) {
-            // A signed byte is 128 less than this.
-            *code = quant ^ 0x80;
-        }
-        codes
+        codes(&block[2..])
     }
 
     #[inline(always)]

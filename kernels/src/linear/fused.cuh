@@ -158,14 +158,17 @@ AMK_DEVICE void tell_squares(const Worker& w, u32 to, const float (&squares)[4])
 
 // The delivery of a group of units: each thread sums a share of the warps' partials of a row pair,
 // four lanes per pair. Everything that does not depend on the product is computed before, while the
-// inputs are in flight.
+// inputs are in flight; where codes take the registers, all but what takes few instructions.
 struct Delivery {
+    static constexpr bool LATE = AMK_CODED;
     u32 partial, squares; // shared addresses of its shares
     u32 row;              // within the task
     u64* to;
-    float2 before;               // the residual or the bias
-    float part, eps;             // for the mean of squares: 1 / k and epsilon
-    bool mine, publishes, keeps; // this lane has a row pair, publishes it, keeps it as the residual
+    float2 before; // the residual, unless it is late, or the bias
+    float part;    // for the mean of squares: 1 / k
+    u32 roles;     // of this lane, as bits in one register:
+    // It has a row pair, publishes it, keeps it as the residual.
+    static constexpr u32 MINE = 1, PUBLISHES = 2, KEEPS = 4;
 
     // Whether this warp takes part in it.
     AMK_DEVICE static bool due(const Worker& w, u32 units) {
@@ -174,24 +177,29 @@ struct Delivery {
     AMK_DEVICE void prepare(const Worker& w, const Record& r, const GemvShape& g, u32 first_unit,
                             u32 units) {
         const u32 pair = w.delivery_index() >> 2, quarter = w.lane & 3;
-        mine = quarter == 0 && w.delivery_index() < units * 16;
-        publishes = mine && g.output != OUT_LOGITS && !(g.output == OUT_GATED && w.lane & 4);
-        keeps = mine && g.output == OUT_RESIDUAL;
+        const bool mine = quarter == 0 && w.delivery_index() < units * 16;
+        roles = mine ? MINE : 0;
+        if (mine && g.output != OUT_LOGITS && !(g.output == OUT_GATED && w.lane & 4))
+            roles |= PUBLISHES;
+        if (mine && g.output == OUT_RESIDUAL) roles |= KEEPS;
         row = first_unit * AMK_UNIT + 2 * pair;
         partial =
             shared_address(w.partial() + quarter * (AMK_WARPS / 4) * PARTIAL_PITCH + 2 * pair);
         squares = shared_address(w.s.squares[w.buffer] + quarter * (AMK_WARPS / 2));
         to = w.p.packets + (r.output + (g.output == OUT_GATED ? row / 2 : row) / AMK_PER_PACKET);
         before = make_float2(0, 0);
-        if (g.output == OUT_RESIDUAL)
-            before = *(const float2*)(w.s.residual + row);
-        else if (g.flags & GEMV_BIAS)
+        if (AMK_BIASES && (g.flags & GEMV_BIAS))
             before = make_float2(constant(w.p.constants, r.bias + row),
                                  constant(w.p.constants, r.bias + row + 1));
-        part = __fdividef(1.0f, g.k), eps = w.p.eps;
-        asm volatile(""
-                     : "+r"(partial), "+r"(squares), "+l"(to), "+f"(before.x), "+f"(before.y),
-                       "+f"(part), "+f"(eps));
+        else if (!LATE && g.output == OUT_RESIDUAL)
+            before = residual(w);
+        part = __fdividef(1.0f, g.k);
+        asm volatile("" : "+r"(partial), "+l"(to), "+r"(roles));
+        if (!LATE || AMK_BIASES) asm volatile("" : "+f"(before.x), "+f"(before.y));
+        if (!LATE) asm volatile("" : "+r"(squares), "+f"(part));
+    }
+    AMK_DEVICE float2 residual(const Worker& w) const {
+        return *(const float2*)(w.s.residual + row);
     }
     AMK_DEVICE void deliver(Worker& w, const Record& r, const GemvShape& g) const {
         float2 y = load_shared_pair(partial), v[AMK_WARPS / 4];
@@ -211,7 +219,7 @@ struct Delivery {
             sum += __shfl_xor_sync(~0u, sum, m);
         }
         if (AMK_EMBEDDING_SCALED || (g.flags & GEMV_NORM)) {
-            const float scale = g.scale(sum, part, eps);
+            const float scale = g.scale(sum, part, w.p.eps);
             y.x *= scale, y.y *= scale;
         }
         if (g.output == OUT_GATED) {
@@ -219,13 +227,17 @@ struct Delivery {
             y = make_float2(h, __shfl_down_sync(~0u, h, 4));
         }
         y.x += before.x, y.y += before.y;
+        if (LATE && (roles & KEEPS)) {
+            const float2 held = residual(w);
+            y.x += held.x, y.y += held.y;
+        }
 #if AMK_MAPS
         if (any(g.output != OUT_GATED && g.function()))
             y = make_float2(map_product(g.function(), y.x), map_product(g.function(), y.y));
 #endif
-        if (publishes) w.publish(to, pack_bf16(y.x, y.y));
-        if (keeps) *(float2*)(w.s.residual + row) = y;
-        if (mine && g.output == OUT_LOGITS) logits(w, r, y);
+        if (roles & PUBLISHES) w.publish(to, pack_bf16(y.x, y.y));
+        if (roles & KEEPS) *(float2*)(w.s.residual + row) = y;
+        if ((roles & MINE) && g.output == OUT_LOGITS) logits(w, r, y);
     }
     AMK_DEVICE void logits(Worker& w, const Record& r, float2 y) const {
         const u32 index = r.row + row, pair = w.delivery_index() >> 2;
@@ -271,20 +283,20 @@ AMK_DEVICE void gemv_feed(const Record& r, Feed& feed) {
 
 // The blocks of one pass over a group from the ring, of tiles T. The next one is in registers.
 template <int DEPTH, bool EVEN, class T> struct Blocks {
-    T a[DEPTH];      // this warp's tiles of a block, zeros past its end
-    u32 mine;        // tiles from its first on
-    u32 bytes, slot; // bytes of a block; blocks of a slot
-    u32 at;          // where the tiles are loaded from, see `T::place`
-    u32 partial;     // shared address of its row in this warp's partials of the first unit
-    u32 named;       // see `T::named`
+    T a[DEPTH];           // this warp's tiles of a block, zeros past its end
+    u32 mine;             // tiles from its first on
+    u32 bytes, slot;      // bytes of a block; blocks of a slot
+    typename T::Place at; // of its first tile in the current block
+    u32 partial;          // shared address of its row in this warp's partials of the first unit
 
-    AMK_DEVICE void begin(Worker& w, u32 tiles, u32 units, u32 its_named) {
+    AMK_DEVICE void begin(Worker& w, u32 tiles, u32 units, u32 named) {
         u32 slot = 1;
         if (units > 1) slot = GemvCut::blocks(tiles, T::BYTES);
-        begin_with(w, tiles, slot, its_named);
+        begin_with(w, tiles, slot, named);
     }
-    AMK_DEVICE void begin_with(Worker& w, u32 tiles, u32 its_slot, u32 its_named) {
-        named = its_named, slot = its_slot;
+    // `named`: see `BF16Tile::named`.
+    AMK_DEVICE void begin_with(Worker& w, u32 tiles, u32 its_slot, u32 named) {
+        slot = its_slot;
         mine = tiles - min(tiles, w.warp * DEPTH);
         bytes = tiles * T::BYTES;
         partial = shared_address(w.partial() + w.warp * PARTIAL_PITCH + (w.lane >> 2));
@@ -292,19 +304,22 @@ template <int DEPTH, bool EVEN, class T> struct Blocks {
 #pragma unroll
         for (int j = 0; j < DEPTH; j++)
             if (!EVEN) a[j] = T();
-        enter(w);
-    }
-    AMK_DEVICE void enter(Worker& w) {
-        at = T::place(w.acquire(), w.warp * DEPTH, named);
+        at = typename T::Place(w.warp * DEPTH, w.lane, named);
+        at.advance(w.acquire());
         load(w);
     }
     AMK_DEVICE void load(const Worker& w) {
-#pragma unroll
-        for (int j = 0; j < DEPTH; j++)
-            if (EVEN || j < mine) a[j].template load<DEPTH>(at, w.warp * DEPTH, j, w.lane);
+        T::template load<DEPTH>(a, at, w.warp * DEPTH, w.lane, EVEN ? DEPTH : mine);
     }
     // Goes on to the next block of the slot.
-    AMK_DEVICE void next(const Worker& w) { at += bytes, load(w); }
+    AMK_DEVICE void next(const Worker& w) { at.advance(bytes), load(w); }
+    // Releases the slot, and goes on to the first block of the next one.
+    AMK_DEVICE void next_slot(Worker& w) {
+        w.release();
+        w.acquire();
+        const u32 one = w.slot ? AMK_CHUNK : AMK_CHUNK - AMK_SLOTS * AMK_CHUNK;
+        at.advance(one - (slot - 1) * bytes), load(w);
+    }
     // This warp's share of the rows of a unit.
     AMK_DEVICE float product(const Fragment* x, const float* sums) const {
         return T::product(a, [&](int j) { return x[j]; }, [&](int j) { return sums[j]; });
@@ -324,7 +339,7 @@ template <int DEPTH, bool EVEN, class T> struct Blocks {
             if (--left)
                 next(w);
             else
-                w.release(), left = slot, enter(w);
+                left = slot, next_slot(w);
             keep<FIRST>(w, to, y);
         }
         keep<FIRST>(w, to, product(x, sums)); // no next block to load

@@ -15,7 +15,7 @@ use amk_cuda::{Layout, PADDING};
 /// The layout of the fused projections over tiles `T` of an encoding.
 pub(super) const fn projection<T: Tile>(encoding: &'static Encoding) -> Layout {
     let group = GROUP_UNITS * UNIT;
-    Layout { name: "projection", encoding, group, bytes: bytes::<T>, pack: pack::<T>, unpack: unpack::<T> }
+    Layout { name: T::LAYOUT, encoding, group, bytes: bytes::<T>, pack: pack::<T>, unpack: unpack::<T> }
 }
 
 /// Returns how a projection reads its input: tiles per warp of a block of weights, and passes.
@@ -23,6 +23,13 @@ pub(super) fn cut(k: u32) -> (u32, u32) {
     let tiles = k.div_ceil(TILE_K).div_ceil(WARPS).max(1);
     let passes = tiles.div_ceil(MOST_DEPTH);
     (tiles.div_ceil(passes), passes)
+}
+
+/// Whether a warp's tiles have the same places in their packs in every block: see `STEADY` in
+/// `tile.cuh`.
+pub(super) fn is_steady(k: u32, pack: u32) -> bool {
+    let (depth, _) = cut(k);
+    depth.is_multiple_of(pack) || pack.is_multiple_of(depth)
 }
 
 /// Calls `each` with the first row of a unit and the first column of `width`, in the order of the

@@ -147,7 +147,7 @@ template <int DEPTH, bool EVEN, class T> AMK_DEVICE void times_rows(Worker& w, R
         else if (--left)
             blocks.next(w);
         else
-            w.release(), left = blocks.slot, blocks.enter(w);
+            left = blocks.slot, blocks.next_slot(w);
 #pragma unroll
         for (u32 set = 0; set < SETS; set++) {
             if (pass.number) y[set] += load_shared_one(to + set * 128);

@@ -50,7 +50,13 @@ fn gemv(plan: &Plan, gemv: &Gemv) -> String {
 
 /// Renders properties common to the inputs of a plan's projections as macros.
 pub(crate) fn defines(plan: &Plan) -> String {
-    inputs(&plan.phases_of().collect::<Vec<_>>())
+    let gemvs: Vec<&Gemv> = plan.phases_of().collect();
+    let any = |name: &str, is: fn(&Gemv) -> bool| {
+        format!("#define {name} {}\n", u32::from(gemvs.iter().any(|gemv| is(gemv))))
+    };
+    inputs(&gemvs)
+        + &any("AMK_BIASES", |gemv| gemv.biases.iter().any(Option::is_some))
+        + &any("AMK_CODED", |gemv| gemv.tiles.kind != TileKind::of(None, 0))
         + &format!("#define AMK_MAPS {}\n", u32::from(pointwise::maps(plan)))
         + &format!("#define AMK_LAYERS {}\n", Decoder::layers(plan).len())
         + &format!("#define AMK_ROW_BLOCK {}\n", block(plan))
@@ -106,7 +112,7 @@ fn tiles(plan: &Plan) -> String {
     let code: String = code.into_iter().collect();
     let number = |name: &str, of: fn(&TileKind) -> u32| {
         let (last, others) =
-            kinds.split_last().map_or((of(TileKind::of(None)), &[][..]), |(last, rest)| (of(last), rest));
+            kinds.split_last().map_or((of(TileKind::of(None, 0)), &[][..]), |(last, rest)| (of(last), rest));
         let cases = others.iter().enumerate().map(|(number, kind)| format!("kind == {number} ? {} : ", of(kind)));
         format!("AMK_DEVICE u32 {name}(u32 kind) {{ return {}{last}; }}\n", cases.collect::<String>())
     };
@@ -158,7 +164,7 @@ mod tests {
     fn reading(k: u32, norm: Option<BufferId>) -> Gemv {
         let output = Output::Store(Vec::new());
         let (input, weights, biases) = (Input::Packets(BufferId(0)), Vec::new(), Vec::new());
-        let tiles = Tiles { number: 0, kind: TileKind::of(None) };
+        let tiles = Tiles { number: 0, kind: TileKind::of(None, 0) };
         Gemv { tiles, input, norm, k, weights, biases, output }
     }
 

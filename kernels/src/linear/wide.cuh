@@ -35,11 +35,13 @@ struct WideTile {
     // rounded as the inputs would be.
     template <class T>
     AMK_DEVICE static WideTile load(const Worker& w, u32 one, u32 two, u32 j, u32 gamma) {
-        T tiles[2];
-        const u32 named = T::named(w.lane);
-        tiles[0].template load<1>(T::place(one, j, named), j, 0, w.lane);
-        tiles[1].template load<1>(T::place(two, j, named), j, 0, w.lane);
-        return WideTile(w, tiles[0].decoded(), tiles[1].decoded(), gamma);
+        T first[1], second[1];
+        typename T::Place place(j, w.lane, T::named(w.lane));
+        place.advance(one);
+        T::template load<1>(first, place, j, w.lane, 1);
+        place.advance(two - one);
+        T::template load<1>(second, place, j, w.lane, 1);
+        return WideTile(w, first[0].decoded(), second[0].decoded(), gamma);
     }
     AMK_DEVICE WideTile(const Worker& w, uint4 a, uint4 o, u32 gamma) {
         if (gamma) {

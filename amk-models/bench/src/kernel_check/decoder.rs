@@ -120,8 +120,10 @@ impl Decoder {
         for _ in 0..TRIES {
             let mut dims = dims(draw, whole);
             only_of(family, &mut dims)?;
+            // Rows of whole packs of blocks, and others.
+            let blocks = draw.of(&[1, 4]);
             for name in ["HIDDEN", "FFN"] {
-                let block = encodings.iter().map(|encoding| encoding.block as u32).max().unwrap_or(1);
+                let block = encodings.iter().map(|encoding| blocks * encoding.block as u32).max().unwrap_or(1);
                 dims.entry(name.to_owned()).and_modify(|dim| *dim = dim.next_multiple_of(block));
             }
             let schedule = schedule(draw, target, &dims);

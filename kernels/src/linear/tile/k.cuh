@@ -1,45 +1,58 @@
-// The scales of blocks of 256 codes: small integers for a tile, times a binary16 for a pack.
+// The scales of blocks of 256 codes: small integers for a tile, times a binary16 for a pack, by
+// which only the sums of a pack are multiplied.
 #pragma once
 #include "tile.cuh"
 
-// `d * scale * code - dmin * min`: 4 bytes of d and dmin, then scale and min of each tile.
+// `d * scale * code - dmin * min`: d and dmin, then scale and min of each tile.
 template <class C> struct GroupScaled {
     using Coding = C;
-    static constexpr u32 GROUPS = 8, SCALES = 20, ALIKE = 1;
+    static constexpr u32 GROUPS = 8, HEAD = 4, TAIL = 2, ALIKE = 1;
     static constexpr bool SUMS = true, SHIFTS = true;
-    u32 d = 0, both = 0;
 
-    AMK_DEVICE void load(u32 side, u32 group) {
-        d = load_shared_word(side);
-        both = load_shared_half(side + 4 + group * 2);
+    AMK_DEVICE static float taken(const ScaleWords&) { return C::ADDED; }
+    AMK_DEVICE static float scale(const ScaleWords& s, bool) {
+        return low_half(s.first) * byte_of(s.own, 0);
     }
-    AMK_DEVICE float taken() const { return C::ADDED; }
-    AMK_DEVICE float scale(bool) const { return low_half(d) * byte_of(both, 0); }
-    AMK_DEVICE float shift() const { return -(high_half(d) * byte_of(both, 1)); }
-    AMK_DEVICE float add(float y, float even, float odd, float sum) const {
-        const float factor = scale(false), min = high_half(d) * byte_of(both, 1);
-        return fmaf(factor, fmaf(-C::ADDED, sum, even + odd), fmaf(-min, sum, y));
+    AMK_DEVICE static float shift(const ScaleWords& s) {
+        return -(high_half(s.first) * byte_of(s.own, 1));
     }
+    struct Total {
+        float y = 0, products = 0, mins = 0;
+        AMK_DEVICE void add(const ScaleWords& s, u32 at, float even, float odd, float sum) {
+            products = fmaf(byte_of(s.own, at), fmaf(-C::ADDED, sum, even + odd), products);
+            mins = fmaf(byte_of(s.own, at + 1), sum, mins);
+        }
+        AMK_DEVICE void end_pack(const ScaleWords& s) {
+            y = fmaf(low_half(s.first), products, fmaf(-high_half(s.first), mins, y));
+            products = mins = 0;
+        }
+    };
 };
 
-// `d * scale * (code - 32)`: d, then the scales of the halves of each tile, signed.
+// `d * scale * (code - 32)`: d, then the signed scales of the halves of each tile.
 struct HalfScaled {
     using Coding = Codes<6>;
-    static constexpr u32 GROUPS = 8, SCALES = 18, ALIKE = 1;
+    static constexpr u32 GROUPS = 8, HEAD = 2, TAIL = 2, ALIKE = 1;
     static constexpr bool SUMS = false, SHIFTS = false;
-    u32 d = 0, both = 0;
 
-    AMK_DEVICE void load(u32 side, u32 group) {
-        d = load_shared_half(side);
-        both = load_shared_half(side + 2 + group * 2) ^ 0x8080;
+    // A signed byte is 128 less than the byte with its sign changed.
+    AMK_DEVICE static float half_scale(const ScaleWords& s, u32 at) {
+        return byte_of(s.own ^ 0x80808080, at, -128);
     }
-    AMK_DEVICE float taken() const { return 0; }
-    AMK_DEVICE float scale(bool odd) const { return low_half(d) * byte_of(both, odd, -128); }
-    AMK_DEVICE float shift() const { return 0; }
-    AMK_DEVICE float add(float y, float even, float odd, float) const {
-        const float of_even = byte_of(both, 0, -128), of_odd = byte_of(both, 1, -128);
-        return fmaf(low_half(d), fmaf(of_even, even, of_odd * odd), y);
+    AMK_DEVICE static float taken(const ScaleWords&) { return 0; }
+    AMK_DEVICE static float scale(const ScaleWords& s, bool odd) {
+        return low_half(s.first) * half_scale(s, odd);
     }
+    AMK_DEVICE static float shift(const ScaleWords&) { return 0; }
+    struct Total {
+        float y = 0, products = 0;
+        AMK_DEVICE void add(const ScaleWords& s, u32 at, float even, float odd, float) {
+            products = fmaf(half_scale(s, at), even, fmaf(half_scale(s, at + 1), odd, products));
+        }
+        AMK_DEVICE void end_pack(const ScaleWords& s) {
+            y = fmaf(low_half(s.first), products, y), products = 0;
+        }
+    };
 };
 
 using Q4_K = GroupScaled<Codes<4>>;

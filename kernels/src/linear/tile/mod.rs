@@ -5,9 +5,9 @@ mod groups;
 #[cfg(test)]
 pub(super) mod reference;
 
-use super::layout::projection;
+use super::layout::{is_steady, projection};
 use crate::abi::{TILE, TILE_K};
-use crate::encoding::{self, Coded, GROUP};
+use crate::encoding::{self, Coded, GROUP, InPacks};
 use amk::encoding::{BF16, Encoding};
 use amk_cuda::image::abi::UNIT;
 use amk_cuda::{DeviceCode, Layout, PADDING, inventory};
@@ -42,9 +42,15 @@ impl TileKind {
         inventory::iter::<Self>.into_iter()
     }
 
-    /// The kind that takes weights in an encoding as they are, else that of bf16.
-    pub fn of(encoding: Option<&Encoding>) -> &'static Self {
-        encoding.and_then(|encoding| Self::registered().find(|kind| kind.layout.encoding == encoding)).unwrap_or(&PLAIN)
+    /// The kind that takes rows of so many columns in an encoding as they are, else that of bf16.
+    /// Among several it is the one with the largest packs.
+    pub fn of(encoding: Option<&Encoding>, columns: u32) -> &'static Self {
+        let takes = |kind: &&Self| {
+            let alone = kind.pack * TILE_K == kind.layout.encoding.block as u32;
+            let whole = columns.is_multiple_of(kind.pack * TILE_K);
+            encoding == Some(kind.layout.encoding) && (alone || (whole && is_steady(columns, kind.pack)))
+        };
+        Self::registered().filter(takes).max_by_key(|kind| kind.pack).unwrap_or(&PLAIN)
     }
 
     /// Whether the elements of a row of [`PADDING`], with which the last unit is filled, are NaNs.
@@ -63,6 +69,8 @@ impl TileKind {
 
 /// How neighbouring tiles lie, a row of each at a time.
 pub(super) trait Tile: 'static {
+    /// The name of the layout, which tells those of an encoding apart.
+    const LAYOUT: &'static str = "projection";
     /// Columns of the tiles of a pack, which share data.
     const COLUMNS: usize;
     /// Bytes of a row of a pack in its encoding.
@@ -131,13 +139,25 @@ const BLOCKS: DeviceCode = DeviceCode {
 };
 const K: DeviceCode = DeviceCode { files: &[("linear/tile/k.cuh", include_str!("k.cuh"))] };
 
-inventory::submit! { coded::<encoding::four::Symmetric>(&encoding::Q4_0, "CodedTile<Q4_0>", BLOCKS) }
-inventory::submit! { coded::<encoding::four::Affine>(&encoding::Q4_1, "CodedTile<Q4_1>", BLOCKS) }
-inventory::submit! { coded::<encoding::five::Symmetric>(&encoding::Q5_0, "CodedTile<Q5_0>", BLOCKS) }
-inventory::submit! { coded::<encoding::five::Affine>(&encoding::Q5_1, "CodedTile<Q5_1>", BLOCKS) }
-inventory::submit! { coded::<encoding::code::Nonlinear>(&encoding::IQ4_NL, "CodedTile<IQ4_NL>", BLOCKS) }
-inventory::submit! { coded::<encoding::code::Microscaled>(&encoding::MXFP4, "CodedTile<MXFP4>", BLOCKS) }
-inventory::submit! { coded::<encoding::q8_0::Bytes>(&encoding::Q8_0, "CodedTile<Q8_0>", BLOCKS) }
+/// Submits the kinds of blocks of 32 elements: of one a pack, and of four, where rows have whole
+/// packs of them. The C++ type has the tiles of a pack for a parameter.
+macro_rules! blocks_of_32 {
+    ($($blocks:ty, $encoding:ident, $cpp:literal;)*) => {$(
+        inventory::submit! { coded::<$blocks>(&encoding::$encoding, concat!("CodedTile<", $cpp, "<1>>"), BLOCKS) }
+        inventory::submit! {
+            coded::<InPacks<$blocks, 4>>(&encoding::$encoding, concat!("CodedTile<", $cpp, "<4>>"), BLOCKS)
+        }
+    )*};
+}
+blocks_of_32! {
+    encoding::four::Symmetric, Q4_0, "Q4_0";
+    encoding::four::Affine, Q4_1, "Q4_1";
+    encoding::five::Symmetric, Q5_0, "Q5_0";
+    encoding::five::Affine, Q5_1, "Q5_1";
+    encoding::code::Nonlinear, IQ4_NL, "IQ4_NL";
+    encoding::code::Microscaled, MXFP4, "MXFP4";
+    encoding::q8_0::Bytes, Q8_0, "Q8_0";
+}
 inventory::submit! { coded::<encoding::k::Four>(&encoding::Q4_K, "CodedTile<Q4_K>", K) }
 inventory::submit! { coded::<encoding::k::Five>(&encoding::Q5_K, "CodedTile<Q5_K>", K) }
 inventory::submit! { coded::<encoding::k::Six>(&encoding::Q6_K, "CodedTile<Q6_K>", K) }
@@ -149,16 +169,42 @@ pub const fn coded<B: Coded>(encoding: &'static Encoding, cpp: &'static str, cod
     TileKind { layout: projection::<Codes<B>>(encoding), bytes, pack, cpp, code }
 }
 
-/// The codes of a pack tile by tile, then the scales row by row. In a tile come the low nibbles or
-/// the bytes of all rows, then their upper bits.
+/// The codes of a pack, then the scales row by row, first what a row has for all tiles, then what
+/// it has for each. Of [`Codes::RUN`] tiles come the low nibbles or the bytes, lane by lane, then
+/// their upper bits, tile by tile.
 struct Codes<B>(B);
+
+/// Bytes of the scales of a row of a pack, at most.
+const MOST_SCALES: usize = 32;
 
 impl<B: Coded> Codes<B> {
     /// Bytes of the codes of a tile.
     const CODES: usize = 32 * B::BITS;
 
-    /// Bits above the nibbles.
+    /// Bytes of a lane's codes in a tile, without the upper bits of fewer than eight.
+    const LOW: usize = if B::BITS == 8 { 8 } else { 4 };
+
+    /// Bits above the nibbles, and a lane's bytes of them.
     const UPPER: usize = if B::BITS < 8 { B::BITS - 4 } else { 0 };
+
+    /// Tiles whose codes lie side by side, 16 bytes of a lane at most.
+    const RUN: usize = if B::GROUPS < 16 / Self::LOW { B::GROUPS } else { 16 / Self::LOW };
+
+    /// Bytes of scales of a row that are all its tiles'.
+    const HEAD: usize = B::SCALES - B::GROUPS * B::OWN;
+
+    /// First bytes of a lane's codes and of their upper bits.
+    fn places(group: usize, lane: usize) -> (usize, usize) {
+        let (run, at) = (group / Self::RUN * Self::RUN * Self::CODES, group % Self::RUN);
+        (run + (lane * Self::RUN + at) * Self::LOW, run + Self::RUN * 32 * Self::LOW + (at * 32 + lane) * Self::UPPER)
+    }
+
+    /// The bytes of a row's scales: of the pack, and of its tiles.
+    fn scales(n: usize) -> [std::ops::Range<usize>; 2] {
+        let (heads, own) = (B::GROUPS * Self::CODES, B::GROUPS * B::OWN);
+        let (head, tail) = (heads + n * Self::HEAD, heads + 8 * Self::HEAD + n * own);
+        [head..head + Self::HEAD, tail..tail + own]
+    }
 }
 
 /// The columns of a quad's codes: the first ones of the four pairs of a lane, then the second ones.
@@ -178,63 +224,71 @@ fn middle_swapped(word: u32) -> u32 {
 }
 
 impl<B: Coded> Tile for Codes<B> {
+    const LAYOUT: &'static str = if B::GROUPS * B::OWN == B::SCALES { "projection in packs" } else { "projection" };
     const COLUMNS: usize = GROUP * B::GROUPS;
     const ROW: usize = B::BLOCK;
     const BYTES: usize = B::GROUPS * Self::CODES + 8 * B::SCALES;
 
     fn pack(n: usize, row: &[u8], packed: &mut [u8]) {
-        for (group, tile) in packed.chunks_exact_mut(Self::CODES).take(B::GROUPS).enumerate() {
+        for group in 0..B::GROUPS {
             let codes = B::codes(row, group);
             let (first, second) = codes.split_at(GROUP / 2);
-            if B::BITS == 8 {
-                let pairs = tile[n * GROUP..][..GROUP].as_chunks_mut().0;
-                pairs.iter_mut().zip(first.iter().zip(second)).for_each(|(to, (&a, &b))| *to = [a, b]);
-                continue;
-            }
-            let (first, second) = (first.as_chunks().0, second.as_chunks().0);
-            let (low, upper) = tile.split_at_mut(8 * 4 * 4);
-            let low = low[n * 16..][..16].as_chunks_mut().0;
-            for (to, (a, b)) in low.iter_mut().zip(first.iter().zip(second)) {
-                let [a, b] = [a, b].map(|codes| u32::from_le_bytes(*codes) & 0x0f0f_0f0f);
-                let low = middle_swapped(a | b << 4);
-                let moved = B::MOVED.iter().fold(0, |word, (mask, turn)| word | (low & mask).rotate_left(*turn));
-                *to = moved.to_le_bytes();
-            }
-            let upper = upper[n * 4 * Self::UPPER..][..4 * Self::UPPER].chunks_exact_mut(Self::UPPER.max(1));
-            for (to, (a, b)) in upper.zip(first.iter().zip(second)) {
-                let [a, b] = [a, b].map(|codes| u32::from_le_bytes(*codes) >> 4 & 0x0f0f_0f0f);
-                let pairs = middle_swapped(a | b << Self::UPPER).to_le_bytes();
-                let high = (0..4).fold(0, |high, at| high | u16::from(pairs[at]) << (2 * Self::UPPER * at));
-                to.copy_from_slice(&high.to_le_bytes()[..Self::UPPER]);
+            let (first, second) = (first.as_chunks::<4>().0, second.as_chunks::<4>().0);
+            for (quad, (a, b)) in first.iter().zip(second).enumerate() {
+                let (low, upper) = Self::places(group, n * 4 + quad);
+                if B::BITS == 8 {
+                    let pairs = packed[low..][..8].as_chunks_mut().0;
+                    pairs.iter_mut().zip(a.iter().zip(b)).for_each(|(to, (&a, &b))| *to = [a, b]);
+                    continue;
+                }
+                let [a, b] = [a, b].map(|codes| u32::from_le_bytes(*codes));
+                let nibbles = middle_swapped(a & 0x0f0f_0f0f | (b & 0x0f0f_0f0f) << 4);
+                let moved = B::MOVED.iter().fold(0, |word, (mask, turn)| word | (nibbles & mask).rotate_left(*turn));
+                packed[low..][..4].copy_from_slice(&moved.to_le_bytes());
+                if Self::UPPER > 0 {
+                    let [a, b] = [a, b].map(|codes| codes >> 4 & 0x0f0f_0f0f);
+                    let pairs = middle_swapped(a | b << Self::UPPER).to_le_bytes();
+                    let high = (0..4).fold(0, |high, at| high | u16::from(pairs[at]) << (2 * Self::UPPER * at));
+                    packed[upper..][..Self::UPPER].copy_from_slice(&high.to_le_bytes()[..Self::UPPER]);
+                }
             }
         }
-        B::scales(row, &mut packed[B::GROUPS * Self::CODES + n * B::SCALES..][..B::SCALES]);
+        let mut scales = [0; MOST_SCALES];
+        let scales = &mut scales[..B::SCALES];
+        B::scales(row, scales);
+        let [head, own] = Self::scales(n);
+        packed[head].copy_from_slice(&scales[..Self::HEAD]);
+        packed[own].copy_from_slice(&scales[Self::HEAD..]);
     }
 
     fn unpack(n: usize, packed: &[u8], row: &mut [u8]) {
-        for (group, tile) in packed.chunks_exact(Self::CODES).take(B::GROUPS).enumerate() {
+        for group in 0..B::GROUPS {
             let mut codes = [0; GROUP];
             for quad in 0..4 {
-                let lane = n * 4 + quad;
+                let (low, upper) = Self::places(group, n * 4 + quad);
                 if B::BITS == 8 {
-                    let places = byte_columns(quad).into_iter().zip(&tile[lane * 8..][..8]);
+                    let places = byte_columns(quad).into_iter().zip(&packed[low..][..8]);
                     places.for_each(|(column, &code)| codes[column] = code);
                     continue;
                 }
-                let upper = Self::UPPER;
                 let mut bytes = [0; 2];
-                bytes[..upper].copy_from_slice(&tile[128 + lane * upper..][..upper]);
-                let moved = u32::from_le_bytes([0, 1, 2, 3].map(|byte| tile[lane * 4 + byte]));
-                let low = B::MOVED.iter().fold(0, |word, (mask, turn)| word | moved.rotate_right(*turn) & mask);
+                bytes[..Self::UPPER].copy_from_slice(&packed[upper..][..Self::UPPER]);
+                let moved = u32::from_le_bytes([0, 1, 2, 3].map(|byte| packed[low + byte]));
+                let nibbles = B::MOVED.iter().fold(0, |word, (mask, turn)| word | moved.rotate_right(*turn) & mask);
                 let high = u16::from_le_bytes(bytes);
                 for (at, column) in columns(quad).into_iter().enumerate() {
-                    let above = (high >> (upper * at)) as u8 & ((1 << upper) - 1);
-                    codes[column] = (low >> (4 * at)) as u8 & 15 | above << 4;
+                    let above = (high >> (Self::UPPER * at)) as u8 & ((1 << Self::UPPER) - 1);
+                    codes[column] = (nibbles >> (4 * at)) as u8 & 15 | above << 4;
                 }
             }
             B::set_codes(row, group, &codes);
         }
-        B::set_scales(row, &packed[B::GROUPS * Self::CODES + n * B::SCALES..][..B::SCALES]);
+        let mut scales = [0; MOST_SCALES];
+        let [head, own] = Self::scales(n);
+        let (of_pack, of_tiles) = scales[..B::SCALES].split_at_mut(Self::HEAD);
+        of_pack.copy_from_slice(&packed[head]);
+        of_tiles.copy_from_slice(&packed[own]);
+        B::set_scales(row, &scales[..B::SCALES]);
     }
 }
 

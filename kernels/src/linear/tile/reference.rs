@@ -1,8 +1,9 @@
 //! Tiles as they are defined, element by element, and how fast they are packed.
 
 use super::{Codes, Plain, Tile, TileKind, byte_columns, columns};
+use crate::abi::TILE_K;
 use crate::encoding::grouped::{Bytes, E4m3, Encoded, Grouped, Nibbles, Symmetric, WithZero};
-use crate::encoding::{self, Coded};
+use crate::encoding::{self, Coded, InPacks};
 use crate::linear::layout::tests::{bytes_of_rows, straight};
 use amk::encoding::{BF16, Encoding};
 use half::{bf16, f16};
@@ -26,34 +27,50 @@ impl Defined for Plain {
 
 impl<B: Coded> Defined for Codes<B> {
     fn pack_defined(n: usize, row: &[u8], packed: &mut [u8]) {
-        for (group, tile) in packed.chunks_exact_mut(Self::CODES).take(B::GROUPS).enumerate() {
+        let (low_bytes, upper_bits) = if B::BITS == 8 { (8, 0) } else { (4, B::BITS - 4) };
+        let run = B::GROUPS.min(16 / low_bytes);
+        for group in 0..B::GROUPS {
             let codes = B::codes(row, group);
+            // The runs before, then of this one a lane's tiles side by side.
+            let runs = group / run * run * 32 * B::BITS;
             for quad in 0..4 {
                 let lane = n * 4 + quad;
+                let at = runs + (lane * run + group % run) * low_bytes;
                 if B::BITS == 8 {
-                    tile[lane * 8..][..8].copy_from_slice(&byte_columns(quad).map(|column| codes[column]));
+                    packed[at..][..8].copy_from_slice(&byte_columns(quad).map(|column| codes[column]));
                     continue;
                 }
                 let (mut low, mut high) = (0u32, 0u16);
                 for (at, column) in columns(quad).into_iter().enumerate() {
                     low |= u32::from(codes[column] & 15) << (4 * at);
-                    high |= u16::from(codes[column] >> 4) << (Self::UPPER * at);
+                    high |= u16::from(codes[column] >> 4) << (upper_bits * at);
                 }
                 let moved = B::MOVED.iter().fold(0, |word, (mask, turn)| word | (low & mask).rotate_left(*turn));
-                tile[lane * 4..][..4].copy_from_slice(&moved.to_le_bytes());
-                let upper = Self::UPPER;
-                tile[128 + lane * upper..][..upper].copy_from_slice(&high.to_le_bytes()[..upper]);
+                packed[at..][..4].copy_from_slice(&moved.to_le_bytes());
+                let at = runs + run * 128 + (group % run * 32 + lane) * upper_bits;
+                packed[at..][..upper_bits].copy_from_slice(&high.to_le_bytes()[..upper_bits]);
             }
         }
-        B::scales(row, &mut packed[B::GROUPS * Self::CODES + n * B::SCALES..][..B::SCALES]);
+        let mut scales = vec![0; B::SCALES];
+        B::scales(row, &mut scales);
+        let (of_pack, own) = scales.split_at(B::SCALES - B::GROUPS * B::OWN);
+        let heads = B::GROUPS * 32 * B::BITS;
+        packed[heads + n * of_pack.len()..][..of_pack.len()].copy_from_slice(of_pack);
+        packed[heads + 8 * of_pack.len() + n * own.len()..][..own.len()].copy_from_slice(own);
     }
 }
 
 /// Compares the tapes of a kind with those of its definition.
-fn compare<T: Defined>(encoding: &Encoding, compared: &mut BTreeSet<&'static str>) {
-    let kind = TileKind::of(Some(encoding));
-    compared.insert(kind.layout.encoding.name);
-    for (rows, columns) in [(8, 256), (136, 512), (16, 4864), (131, 512), (3, 256)] {
+fn compare<T: Defined>(encoding: &Encoding, compared: &mut BTreeSet<(&'static str, u32)>) {
+    let pack = T::COLUMNS as u32 / TILE_K;
+    let kind = TileKind::of(Some(encoding), T::COLUMNS as u32);
+    assert_eq!(kind.pack, pack, "{encoding}");
+    compared.insert((kind.layout.encoding.name, pack));
+    let of = |packs: usize| packs * T::COLUMNS;
+    for (rows, columns) in [(8, of(1)), (136, of(3)), (16, of(37)), (131, of(5)), (3, of(1))] {
+        if TileKind::of(Some(encoding), columns as u32).pack != pack {
+            continue;
+        }
         let matrix = bytes_of_rows(encoding, rows, columns);
         let rows: Vec<&[u8]> = matrix.chunks_exact(encoding.bytes_of(columns)).collect();
         let packed = kind.layout.packed(&rows, columns as u32).expect("the layout should keep the rows");
@@ -74,23 +91,26 @@ macro_rules! compare_groups {
     };
 }
 
+macro_rules! compare_blocks {
+    ($compared:ident: $($module:ident::$blocks:ident = $encoding:ident),*) => {$(
+        compare::<Codes<encoding::$module::$blocks>>(&encoding::$encoding, &mut $compared);
+        compare::<Codes<InPacks<encoding::$module::$blocks, 4>>>(&encoding::$encoding, &mut $compared);
+    )*};
+}
+
 #[test]
 fn every_kind_is_packed_as_it_is_defined() {
     let mut compared = BTreeSet::new();
     compare::<Plain>(&BF16, &mut compared);
-    compare::<Codes<encoding::four::Symmetric>>(&encoding::Q4_0, &mut compared);
-    compare::<Codes<encoding::four::Affine>>(&encoding::Q4_1, &mut compared);
-    compare::<Codes<encoding::five::Symmetric>>(&encoding::Q5_0, &mut compared);
-    compare::<Codes<encoding::five::Affine>>(&encoding::Q5_1, &mut compared);
-    compare::<Codes<encoding::code::Nonlinear>>(&encoding::IQ4_NL, &mut compared);
-    compare::<Codes<encoding::code::Microscaled>>(&encoding::MXFP4, &mut compared);
-    compare::<Codes<encoding::q8_0::Bytes>>(&encoding::Q8_0, &mut compared);
+    compare_blocks!(compared: four::Symmetric = Q4_0, four::Affine = Q4_1, five::Symmetric = Q5_0);
+    compare_blocks!(compared: five::Affine = Q5_1, code::Nonlinear = IQ4_NL, code::Microscaled = MXFP4);
+    compare_blocks!(compared: q8_0::Bytes = Q8_0);
     compare::<Codes<encoding::k::Four>>(&encoding::Q4_K, &mut compared);
     compare::<Codes<encoding::k::Five>>(&encoding::Q5_K, &mut compared);
     compare::<Codes<encoding::k::Six>>(&encoding::Q6_K, &mut compared);
     compare_groups!(compared: Symmetric<Nibbles>, Symmetric<Bytes>, WithZero<Nibbles>, WithZero<Bytes>, E4m3);
-    let kinds: BTreeSet<&str> = TileKind::registered().map(|kind| kind.layout.encoding.name).chain(["bf16"]).collect();
-    assert_eq!(compared, kinds);
+    let kinds = TileKind::registered().map(|kind| (kind.layout.encoding.name, kind.pack)).chain([("bf16", 1)]);
+    assert_eq!(compared, kinds.collect::<BTreeSet<_>>());
 }
 
 #[test]
@@ -99,7 +119,7 @@ fn packing_speed() {
     const COLUMNS: usize = 4096;
     for name in ["bf16", "Q4_0", "Q4_K", "Q5_K", "Q6_K", "Q8_0", "int4:128", "fp8:128"] {
         let encoding = Encoding::find(name).expect("an encoding");
-        let layout = TileKind::of(Some(encoding)).layout;
+        let layout = TileKind::of(Some(encoding), COLUMNS as u32).layout;
         // More than caches hold, in parts of a group.
         let matrix = bytes_of_rows(encoding, 128 * (256 << 20) / (128 * encoding.bytes_of(COLUMNS)), COLUMNS);
         let rows: Vec<&[u8]> = matrix.chunks_exact(encoding.bytes_of(COLUMNS)).collect();

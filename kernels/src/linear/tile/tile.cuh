@@ -67,13 +67,19 @@ struct BF16Tile {
         const u32 row = lane & 7, piece = (lane >> 4 & 1) | (lane >> 2 & 2);
         return row * 64 + ((piece ^ row >> 1) & 3) * 16;
     }
-    // Shared address from which the tiles of a block from number `first` on are loaded.
-    AMK_DEVICE static u32 place(u32 block, u32 first, u32 named) {
-        return block + first * AMK_TILE + named;
-    }
-    // Loads tile `first + j`, one of DEPTH.
-    template <int DEPTH> AMK_DEVICE void load(u32 place, u32, u32 j, u32) {
-        a = load_matrices(place + j * AMK_TILE);
+    // Where a lane finds the tiles of a block from number `first` on.
+    struct Place {
+        u32 address = 0;
+        AMK_DEVICE Place() {}
+        AMK_DEVICE Place(u32 first, u32, u32 named) : address(first * AMK_TILE + named) {}
+        AMK_DEVICE void advance(u32 bytes) { address += bytes; }
+    };
+    // Loads the first `count` tiles.
+    template <int DEPTH>
+    AMK_DEVICE static void load(BF16Tile (&tiles)[DEPTH], const Place& at, u32, u32, u32 count) {
+#pragma unroll
+        for (u32 j = 0; j < DEPTH; j++)
+            if (j < count) tiles[j].a = load_matrices(at.address + j * AMK_TILE);
     }
     // Makes an input ready for products: with its sum, where they need it.
     AMK_DEVICE static void prepare(Fragment&, float&) {}
@@ -100,7 +106,7 @@ template <> struct Codes<4> {
     static constexpr float ADDED = 0, ODD = 0.0625f;
     u32 low = 0;
 
-    AMK_DEVICE void load(u32 tile, u32 lane) { low = load_shared_word(tile + lane * 4); }
+    AMK_DEVICE void take(const u32* words) { low = words[0]; }
     AMK_DEVICE uint4 fragment() const {
         const u32 next = low >> 8;
         return make_uint4(low & 0x000f000f, low & 0x00f000f0, next & 0x000f000f, next & 0x00f000f0);
@@ -113,7 +119,7 @@ struct Mantissas {
     static constexpr float ADDED = 128, ODD = 1;
     u32 low = 0;
 
-    AMK_DEVICE void load(u32 tile, u32 lane) { low = load_shared_word(tile + lane * 4); }
+    AMK_DEVICE void take(const u32* words) { low = words[0]; }
     AMK_DEVICE u32 pair(int i) const { return masked<0x000f000f>(low >> (4 * i), BF16_128); }
 };
 
@@ -121,10 +127,7 @@ template <> struct Codes<5> : Mantissas {
     static constexpr u32 BITS = 5;
     u32 high = 0; // a bit for each code, the second ones of the pairs from bit 16 on
 
-    AMK_DEVICE void load(u32 tile, u32 lane) {
-        Mantissas::load(tile, lane);
-        high = load_shared_byte(tile + 128 + lane);
-    }
+    AMK_DEVICE void load_upper(u32 at) { high = load_shared_byte(at); }
     AMK_DEVICE uint4 fragment() const {
         const u32 bits = high | high << 12;
         const auto pair = [&](int i) {
@@ -141,10 +144,7 @@ template <> struct Codes<6> : Mantissas {
     static constexpr float ADDED = -32;
     u32 high = 0; // two bits for each code
 
-    AMK_DEVICE void load(u32 tile, u32 lane) {
-        Mantissas::load(tile, lane);
-        high = load_shared_half(tile + 128 + lane * 2);
-    }
+    AMK_DEVICE void load_upper(u32 at) { high = load_shared_half(at); }
     AMK_DEVICE uint4 fragment() const {
         const u32 bits = high | high << 8;
         const auto pair = [&](int i) {
@@ -155,24 +155,6 @@ template <> struct Codes<6> : Mantissas {
     }
 };
 
-// Signed bytes: the codes from 0 to 255 less 128. The low seven bits give 128 + them, the sign bit
-// 128 or 256, which is taken off.
-template <> struct Codes<8> {
-    static constexpr u32 BITS = 8;
-    static constexpr int DOWN = 0;
-    static constexpr float ADDED = -128, ODD = 1;
-    uint2 all = {0, 0};
-
-    AMK_DEVICE void load(u32 tile, u32 lane) { all = load_shared_two(tile + lane * 8); }
-    AMK_DEVICE static u32 pair(u32 bytes) {
-        return fma_bf16(masked<0x00800080>(bytes, BF16_128), 0xbf80bf80,
-                        masked<0x007f007f>(bytes, BF16_128));
-    }
-    AMK_DEVICE uint4 fragment() const {
-        return make_uint4(pair(all.x), pair(all.x >> 8), pair(all.y), pair(all.y >> 8));
-    }
-};
-
 // The sum of the inputs of a tile.
 AMK_DEVICE float sum_of(const Fragment& x) {
     float d[4] = {0, 0, 0, 0};
@@ -180,18 +162,124 @@ AMK_DEVICE float sum_of(const Fragment& x) {
     return d[0] + d[3];
 }
 
-// A tile of blocks B: codes B::Coding, of B::GROUPS neighbouring tiles in a pack, which ends with
-// B::SCALES bytes for each row. B::ALIKE tiles from a multiple of it on have the same scales.
+// Loads the words that BYTES bytes fill, or one that they begin.
+template <u32 BYTES> AMK_DEVICE void load_words(u32 address, u32 (&words)[4]) {
+    static_assert(BYTES == 2 || BYTES == 4 || BYTES == 8 || BYTES == 16, "one load");
+    if (BYTES == 2) words[0] = load_shared_half(address);
+    if (BYTES == 4) words[0] = load_shared_word(address);
+    if (BYTES == 8) {
+        const uint2 v = load_shared_two(address);
+        words[0] = v.x, words[1] = v.y;
+    }
+    if (BYTES == 16) {
+        const uint4 v = load_shared(address);
+        words[0] = v.x, words[1] = v.y, words[2] = v.z, words[3] = v.w;
+    }
+}
+AMK_DEVICE constexpr u32 least(u32 a, u32 b) { return a < b ? a : b; }
+
+// The scales of a row of a tile, as loaded: the pack's, and in `own` the tile's.
+struct ScaleWords {
+    u32 first = 0, second = 0, own = 0;
+};
+
+// A tile of blocks B: codes B::Coding, of B::GROUPS neighbouring tiles in a pack. Codes lie as
+// lanes load them, up to 16 bytes at once: those of RUN tiles side by side, then their upper bits
+// tile by tile. Behind all codes are B::HEAD bytes of scales of each row for the pack, then
+// B::TAIL for each tile of a row. B::ALIKE tiles from a multiple of it on have the same scales.
 template <class B> struct CodedTile {
-    static constexpr u32 CODES = 32 * B::Coding::BITS, PACK = B::GROUPS * CODES + 8 * B::SCALES,
-                         BYTES = PACK / B::GROUPS;
+    using Coding = typename B::Coding;
+    static constexpr u32 GROUPS = B::GROUPS, HEAD = B::HEAD, TAIL = B::TAIL;
+    // Bytes of a lane's codes in a tile, and of their upper bits.
+    static constexpr u32 LOW = Coding::BITS == 8 ? 8 : 4,
+                         UPPER = Coding::BITS == 8 ? 0 : Coding::BITS - 4;
+    static constexpr u32 CODES = 32 * Coding::BITS, RUN = least(GROUPS, 16 / LOW),
+                         HEADS = GROUPS * CODES, TAILS = HEADS + 8 * HEAD,
+                         PACK = TAILS + 8 * GROUPS * TAIL, BYTES = PACK / GROUPS;
     static constexpr bool SUMS = B::SUMS, DECODES = true;
     // What sums of products are smaller by.
-    static constexpr float SMALLER = power_of_two(B::Coding::DOWN ? LIFT - B::Coding::DOWN : 0);
-    static_assert(PACK % 16 == 0 && PACK % B::GROUPS == 0, "copies are of 16 bytes");
-    typename B::Coding codes;
-    B scales; // of the first tile of a run
+    static constexpr float SMALLER = power_of_two(Coding::DOWN ? LIFT - Coding::DOWN : 0);
+    static_assert(PACK % 16 == 0 && PACK % GROUPS == 0, "copies are of 16 bytes");
+    Coding codes;
+    ScaleWords scales;
 
+    // Where a lane finds what it loads of tile `first` of a block.
+    struct Place {
+        u32 block = 0, low = 0, upper = 0, head = 0, tail = 0;
+        AMK_DEVICE Place() {}
+        AMK_DEVICE Place(u32 first, u32 lane, u32) {
+            const u32 group = first % GROUPS, pack = first / GROUPS * PACK, row = lane >> 2,
+                      run = pack + group / RUN * (RUN * CODES), in = group % RUN;
+            low = run + (lane * RUN + in) * LOW;
+            upper = run + RUN * 32 * LOW + (in * 32 + lane) * UPPER;
+            head = pack + HEADS + row * HEAD;
+            tail = pack + TAILS + (row * GROUPS + group) * TAIL;
+        }
+        AMK_DEVICE void advance(u32 bytes) {
+            block += bytes, low += bytes, upper += bytes, head += bytes, tail += bytes;
+        }
+    };
+    // Whether DEPTH tiles from a multiple of DEPTH on lie alike in every block and for every warp.
+    template <int DEPTH> static constexpr bool STEADY = DEPTH % GROUPS == 0 || GROUPS % DEPTH == 0;
+    // How many of them are in a pack.
+    template <int DEPTH> static constexpr u32 NEAR = STEADY<DEPTH> ? least(DEPTH, GROUPS) : 1;
+    // How many have their own scales in the words of one load.
+    template <int DEPTH> static constexpr u32 OWN = TAIL ? least(NEAR<DEPTH>, 16 / TAIL) : 1;
+
+    // Loads the first `count` tiles, from number `first` of the block on.
+    template <int DEPTH>
+    AMK_DEVICE static void load(CodedTile (&tiles)[DEPTH], const Place& at, u32 first, u32 lane,
+                                u32 count) {
+        if constexpr (STEADY<DEPTH>)
+            load_near<DEPTH>(tiles, at, count);
+        else {
+#pragma unroll
+            for (u32 j = 0; j < DEPTH; j++) {
+                if (j >= count) continue;
+                Place other(first + j, lane, 0);
+                other.advance(at.block);
+                load_near<1>(tiles + j, other, 1);
+            }
+        }
+    }
+    template <int DEPTH>
+    AMK_DEVICE static void load_near(CodedTile* tiles, const Place& at, u32 count) {
+        constexpr u32 STEP = least(RUN, DEPTH), OWNS = OWN<DEPTH>;
+        const auto pack = [](u32 j) { return j / GROUPS * PACK; };
+#pragma unroll
+        for (u32 j = 0; j < DEPTH; j++) {
+            if (j >= count) continue;
+            u32 words[4];
+            if (j % STEP == 0) {
+                load_words<STEP * LOW>(at.low + pack(j) + j % GROUPS / RUN * (RUN * CODES), words);
+#pragma unroll
+                for (u32 i = 0; i < STEP; i++) tiles[j + i].codes.take(words + i * (LOW / 4));
+            }
+            if constexpr (UPPER != 0)
+                tiles[j].codes.load_upper(at.upper + pack(j) + j % GROUPS / RUN * (RUN * CODES) +
+                                          j % RUN * (32 * UPPER));
+            if constexpr (HEAD != 0) {
+                if (j % GROUPS == 0) {
+                    load_words<HEAD>(at.head + pack(j), words);
+                    tiles[j].scales.first = words[0];
+                    if (HEAD == 8) tiles[j].scales.second = words[1];
+                } else {
+                    tiles[j].scales.first = tiles[j - 1].scales.first;
+                    tiles[j].scales.second = tiles[j - 1].scales.second;
+                }
+            }
+            if constexpr (TAIL != 0)
+                if (j % OWNS == 0) {
+                    load_words<OWNS * TAIL>(at.tail + pack(j) + j % GROUPS * TAIL, words);
+#pragma unroll
+                    for (u32 i = 0; i < OWNS; i++) tiles[j + i].scales.own = words[i * TAIL / 4];
+                }
+        }
+    }
+    // The first byte of a tile's own scales in their word.
+    template <int DEPTH> AMK_DEVICE static constexpr u32 own_at(u32 j) {
+        return j % OWN<DEPTH> * TAIL % 4;
+    }
     // The tiles of a run, of a warp's DEPTH: they have the same scales.
     template <int DEPTH> AMK_DEVICE static constexpr int run() {
         int run = B::ALIKE;
@@ -199,19 +287,12 @@ template <class B> struct CodedTile {
         return run;
     }
     AMK_DEVICE static u32 named(u32) { return 0; }
-    AMK_DEVICE static u32 place(u32 block, u32, u32) { return block; }
-    template <int DEPTH> AMK_DEVICE void load(u32 place, u32 first, u32 j, u32 lane) {
-        const u32 group = (first + j) % B::GROUPS, pack = place + (first + j) / B::GROUPS * PACK;
-        codes.load(pack + group * CODES, lane);
-        if (j % run<DEPTH>() == 0)
-            scales.load(pack + B::GROUPS * CODES + (lane >> 2) * B::SCALES, group);
-    }
     AMK_DEVICE static void prepare(Fragment& x, float& sum) {
         if (SUMS) sum = sum_of(x) * SMALLER;
-        if (B::Coding::DOWN) x = {multiply_bf16(x.b0, BF16_LIFT), multiply_bf16(x.b1, BF16_LIFT)};
+        if (Coding::DOWN) x = {multiply_bf16(x.b0, BF16_LIFT), multiply_bf16(x.b1, BF16_LIFT)};
     }
     // What comes off the codes comes off exactly. Scales are two bf16, so an element is rounded
-    // once, with a shift twice.
+    // once, with a shift twice. Of a tile that was loaded by itself.
     AMK_DEVICE uint4 decoded() const {
         const uint4 a = codes.fragment();
         const Elements even(scales, false), odd(scales, true);
@@ -219,15 +300,15 @@ template <class B> struct CodedTile {
     }
     // Makes elements of the pairs of a fragment.
     struct Elements {
-        static constexpr int DOWN = B::Coding::DOWN, UP = DOWN < 127 ? DOWN : 127;
+        static constexpr int DOWN = Coding::DOWN, UP = DOWN < 127 ? DOWN : 127;
         u32 factor, taken;
         Bf16Twice scale, shift;
 
-        AMK_DEVICE Elements(const B& scales, bool odd)
-            : factor(bf16_power(odd && B::Coding::ODD < 1 ? UP - 4 : UP)),
-              taken(bf16_exact(-scales.taken() * power_of_two(UP - DOWN))),
-              scale(scales.scale(odd) * power_of_two(DOWN - UP)), shift(scales.shift()) {
-            static_assert(B::Coding::ODD == 1 || B::Coding::ODD == 0.0625f, "see `factor`");
+        AMK_DEVICE Elements(const ScaleWords& s, bool odd)
+            : factor(bf16_power(odd && Coding::ODD < 1 ? UP - 4 : UP)),
+              taken(bf16_exact(-B::taken(s) * power_of_two(UP - DOWN))),
+              scale(B::scale(s, odd) * power_of_two(DOWN - UP)), shift(B::shift(s)) {
+            static_assert(Coding::ODD == 1 || Coding::ODD == 0.0625f, "see `factor`");
         }
         AMK_DEVICE u32 of(u32 pair) const {
             const u32 code = fma_bf16(pair, factor, taken);
@@ -238,18 +319,19 @@ template <class B> struct CodedTile {
     };
     template <int DEPTH, class X, class S>
     AMK_DEVICE static float product(const CodedTile (&tiles)[DEPTH], X x, S sum) {
-        constexpr int RUN = run<DEPTH>();
-        float y = 0;
+        constexpr int TILES = run<DEPTH>();
+        typename B::Total total;
 #pragma unroll
-        for (int j = 0; j < DEPTH; j += RUN) {
+        for (int j = 0; j < DEPTH; j += TILES) {
             float d[4] = {0, 0, 0, 0}, inputs = SUMS ? sum(j) : 0;
 #pragma unroll
-            for (int i = j; i < j + RUN; i++) {
+            for (int i = j; i < j + TILES; i++) {
                 mma(d, tiles[i].codes.fragment(), x(i).b0, x(i).b1);
                 if (SUMS && i > j) inputs += sum(i);
             }
-            y = tiles[j].scales.add(y, d[0], d[3] * B::Coding::ODD, inputs);
+            total.add(tiles[j].scales, own_at<DEPTH>(j), d[0], d[3] * Coding::ODD, inputs);
+            if ((j + TILES) % NEAR<DEPTH> == 0) total.end_pack(tiles[j].scales);
         }
-        return y * (1 / SMALLER);
+        return total.y * (1 / SMALLER);
     }
 };

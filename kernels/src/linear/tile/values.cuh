@@ -8,7 +8,7 @@ struct Bytes {
     static constexpr float ADDED = 0, ODD = 1;
     uint2 all = {0, 0};
 
-    AMK_DEVICE void load(u32 tile, u32 lane) { all = load_shared_two(tile + lane * 8); }
+    AMK_DEVICE void take(const u32* words) { all = {words[0], words[1]}; }
     AMK_DEVICE static uint4 fragment(uint2 bytes) {
         return make_uint4(bytes.x & 0x00ff00ff, permute(bytes.x, 0, 0x4341), bytes.y & 0x00ff00ff,
                           permute(bytes.y, 0, 0x4341));
@@ -23,7 +23,7 @@ struct E4m3 {
     static constexpr float ADDED = 0, ODD = 1;
     uint2 all = {0, 0};
 
-    AMK_DEVICE void load(u32 tile, u32 lane) { all = load_shared_two(tile + lane * 8); }
+    AMK_DEVICE void take(const u32* words) { all = {words[0], words[1]}; }
     AMK_DEVICE static u32 pair(u32 sign, u32 others) {
         return masked<0x80008000>(sign, others & 0x07f007f0);
     }
@@ -41,7 +41,7 @@ struct E2m1 {
     static constexpr float ADDED = 0, ODD = 1;
     u32 low = 0;
 
-    AMK_DEVICE void load(u32 tile, u32 lane) { low = load_shared_word(tile + lane * 4); }
+    AMK_DEVICE void take(const u32* words) { low = words[0]; }
     AMK_DEVICE uint4 fragment() const {
         constexpr u32 PLACE = 0x81c081c0;
         const u32 last =
@@ -59,7 +59,7 @@ struct Nonlinear {
     static constexpr float ADDED = 0, ODD = 1;
     u32 low = 0;
 
-    AMK_DEVICE void load(u32 tile, u32 lane) { low = load_shared_word(tile + lane * 4); }
+    AMK_DEVICE void take(const u32* words) { low = words[0]; }
     // Two pairs: of the even half in the even bytes.
     AMK_DEVICE static u32 bytes(u32 even, u32 odd) {
         return permute(0x6a4f2d01, 0xd9b59981, even) ^ permute(0x765d3f18, 0x0e3a5972, odd);
