@@ -42,16 +42,22 @@ fn attention(rows: &str, paged: &str, bytes: &str, heads: (u32, u32, f32)) -> Op
 }
 
 /// The same, of a step of rows with packets or without.
-fn attention_by(
+fn attention_by(rows: &str, paged: &str, exchange: (&str, &str), heads: (u32, u32, f32)) -> Option<()> {
+    attention_turned(rows, paged, exchange, heads, false)
+}
+
+/// The same; with `still` heads of the second kind are not rotated.
+fn attention_turned(
     rows: &str,
     paged: &str,
     (packets, bytes): (&str, &str),
     (head_dim, group, cap): (u32, u32, f32),
+    still: bool,
 ) -> Option<()> {
     let turns = head_dim.to_string();
     let own = u32::from(rows != "0").to_string();
     let (head, group, bits) = (head_dim.to_string(), group.to_string(), format!("{:#x}u", cap.to_bits()));
-    let norm = if cap > 0.0 { "false" } else { "true" };
+    let norm = (cap == 0.0 && !still).to_string();
     let files = ["begin", "cache", "turns", "fused", "rows", "wide"].map(|file| format!("attention/{file}.cuh"));
     let scale = format!("((at)<{}?0.75f:1.25f)", head_dim / 2);
     let defines = [
@@ -67,7 +73,8 @@ fn attention_by(
         ("AMK_TURN_SCALE(p,at)", &scale),
         ("TEST_GROUP", &group),
         ("TEST_TURNED", &head),
-        ("TEST_NORM", norm),
+        ("TEST_NORM", &norm),
+        ("TEST_STILL", &still.to_string()),
         ("TEST_CAP", &format!("{cap:?}f")),
         ("TEST_CAP_BITS", &bits),
     ];
@@ -94,6 +101,17 @@ fn attention_of_two_kinds_is_the_sum_over_the_positions() {
     }
     for heads in [(256, 4, 2.0), (128, 4, 0.0)] {
         let _ = attention_by("8", "0", ("1", "2"), heads);
+    }
+}
+
+#[test]
+fn attention_of_heads_that_are_not_rotated_is_the_sum_over_the_positions() {
+    for (rows, paged, packets) in [("0", "0", "0"), ("0", "1", "0"), ("8", "0", "1"), ("24", "0", "0")] {
+        for heads in [(64, 3, 0.0), (128, 4, 0.0)] {
+            if attention_turned(rows, paged, (packets, "2"), heads, true).is_none() {
+                return;
+            }
+        }
     }
 }
 

@@ -122,6 +122,11 @@ pub(crate) fn long_heads() -> [(Family, Dims); 2] {
     [with("gemma3", &[("WINDOW", 50), heads[0], heads[1]]), with("gemma2", &[("WINDOW", 130), heads[0], heads[1]])]
 }
 
+/// Families of which one layer rotates heads and the other does not.
+pub(crate) fn partly_turned() -> [(Family, Dims); 1] {
+    [with("smollm3", &[])]
+}
+
 fn check(decoder: Decoder) {
     let plan = decoder.plan(Precision::BF16).expect("a plan");
     assert!(plan.bodies.is_empty() && Fused::layers(&plan).len() == 2, "the device fuses all of it");
@@ -224,6 +229,14 @@ fn norms_behind_projections_and_layers_of_two_kinds_compute_the_function() {
 }
 
 #[test]
+fn layers_that_rotate_no_heads_compute_the_function() {
+    for (family, dims) in partly_turned() {
+        println!("{}", family.name);
+        check(Decoder::new(family, dims, schedule(), 270, 3).expect("a decoder"));
+    }
+}
+
+#[test]
 fn heads_of_256_elements_compute_the_function() {
     for (family, dims) in long_heads() {
         check(Decoder::new(family, dims, schedule(), 150, 3).expect("a decoder"));
@@ -234,8 +247,8 @@ fn heads_of_256_elements_compute_the_function() {
 #[test]
 fn what_only_device_programs_call_keeps_to_its_formulas() {
     let registry = Registry::linked().expect("the registry");
-    let splits = ["attention_split", "normed_attention_split", "capped_attention_split", "combine_splits"];
-    let parts = ["attention_part", "capped_attention_part"];
+    let splits = ["attention_split", "normed_attention_split", "capped_attention_split", "unturned_attention_split"];
+    let parts = ["attention_part", "capped_attention_part", "combine_splits"];
     for name in splits.into_iter().chain(parts).chain(["adopt", "best", "choose"]) {
         let entry = registry.get(&format!("amk_kernels::{name}")).expect("the instruction");
         let checked = on_cpu(entry, DType::BF16, 4, 5).unwrap_or_else(|error| panic!("{name}: {error}"));

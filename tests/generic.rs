@@ -47,8 +47,9 @@ fn plans(families: impl Iterator<Item = Family>, precision: Precision) -> impl I
 fn plans_of_all_declared_instances_are_safe_and_their_images_mean_the_same_tasks() {
     let whole: Vec<Family> = fused().collect();
     let names: Vec<&str> = whole.iter().map(|family| family.name).collect();
-    let expected =
-        ["llama", "qwen2", "qwen3", "olmo2", "glm4", "mistral", "gemma", "gemma2", "gemma3", "olmo3", "arcee"];
+    let expected = [
+        "llama", "qwen2", "qwen3", "olmo2", "glm4", "mistral", "gemma", "gemma2", "gemma3", "smollm3", "olmo3", "arcee",
+    ];
     assert_eq!(names, expected);
     for precision in [Precision::BF16, Precision::F32] {
         for (name, plan) in plans(FAMILIES.into_iter(), precision) {

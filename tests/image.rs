@@ -149,6 +149,8 @@ pub(crate) fn in_blocks(plain: &Plan, encodings: &[&str]) -> WeightForms {
 const FUSED: [(&str, &str); 3] = [("llama", "smollm2_135m"), ("qwen3", "qwen3_0_6b"), ("qwen2", "qwen2_5_0_5b")];
 /// With norms behind projections: layers of two kinds, bounds, norms of all heads together.
 const NORMED: [(&str, &str); 3] = [("gemma3", "gemma_3_1b"), ("gemma2", "gemma_2_2b"), ("olmo2", "olmo2_1b")];
+/// Whose first layer alone rotates heads.
+const PARTLY_TURNED: (&str, &str) = ("smollm3", "smollm3_3b");
 /// As many as the workers can choose among.
 const TOKENS: [(&str, u32); 1] = [("VOCAB", 4096)];
 /// Rows that are not multiples of 32: the residual is adopted from generic tasks.
@@ -166,6 +168,7 @@ fn cases() -> Vec<Case> {
     let (bf16, f32) = (Precision::BF16, Precision::F32);
     let mut cases: Vec<Case> = FUSED.map(|model| Case::new(model, &[], Packets, bf16)).into();
     cases.extend(NORMED.map(|model| Case::new(model, &TOKENS, Packets, bf16)));
+    cases.push(Case::new(PARTLY_TURNED, &TOKENS, Packets, bf16));
     cases.push(Case::new(ADOPTED.0, &ADOPTED.1, Packets, bf16));
     cases.extend([Counters, Barrier].map(|exchange| Case::new(FUSED[0], &[], exchange, bf16)));
     cases.push(Case::new(ADOPTED.0, &HEADS, Counters, bf16));
@@ -188,6 +191,8 @@ fn cases() -> Vec<Case> {
         Case::of_rows(NORMED[1], &TOKENS, 40, Counters),
         Case::of_rows(NORMED[2], &TOKENS, 8, Counters),
         Case::of_rows(NORMED[2], &TOKENS, 16, Counters),
+        Case::of_rows(PARTLY_TURNED, &TOKENS, 8, Counters),
+        Case::of_rows(PARTLY_TURNED, &TOKENS, 16, Counters),
     ]);
     cases
 }
@@ -439,8 +444,8 @@ fn changes_of_what_is_shared(case: &Case) -> Vec<Change> {
         |form| form.splits -= 1,
         |form| form.run += 2,
         |form| form.normed ^= true,
-        |form| form.turned -= 4,
-        |form| form.table += 1,
+        |form| form.turned = form.turned.wrapping_sub(4),
+        |form| form.table = form.table.map_or(Some(0), |table| (table == 0).then_some(1)),
         |form| form.window = Some(form.window.unwrap_or(0) + 7),
         |form| form.cap = Some(form.cap.unwrap_or(0.0) + 3.0),
     ];

@@ -137,10 +137,11 @@ impl Decoder {
         self.forms.first().map_or(0, |form| form.splits)
     }
 
-    /// Returns the form of a layer's attention and its table of frequencies.
-    pub(crate) fn form(&self, layer: &LayerBuffers) -> Option<(AttentionForm, RotaryTable)> {
+    /// Returns the form of a layer's attention, and its table of frequencies if it rotates.
+    pub(crate) fn form(&self, layer: &LayerBuffers) -> Option<(AttentionForm, Option<RotaryTable>)> {
         let form = *self.forms.get(layer.kind)?;
-        Some((form, *self.tables.get(form.table)?))
+        let table = form.table.and_then(|table| self.tables.get(table).copied());
+        (form.table.is_some() == table.is_some()).then_some((form, table))
     }
 }
 
@@ -334,7 +335,10 @@ impl Shared {
             let (found, expected) = (&self.tables, &decoder.tables);
             return Err(Refusal::new("tables", format!("are {found:?}, the plan has {expected:?}")));
         }
-        let turned = |form: &AttentionForm| self.tables.get(form.table).map(|table| 2 * table.len) == Some(form.turned);
+        let turned = |form: &AttentionForm| match form.table {
+            Some(table) => self.tables.get(table).map(|table| 2 * table.len) == Some(form.turned),
+            None => form.turned == 0,
+        };
         if !self.attention.iter().all(turned) {
             return Err(Refusal::new("attention", "rotates other elements than its tables are for"));
         }

@@ -6,10 +6,10 @@
 
 constexpr u32 HEAD = AMK_HEAD_DIM, GROUP = TEST_GROUP, KV_HEADS = 2, SPLITS = 3, RUN = 2, HEADS = GROUP * KV_HEADS;
 constexpr u32 ALL = HEADS + 2 * KV_HEADS, CONTEXT = 1024, TURNED = TEST_TURNED, TABLE = TURNED / 2;
-constexpr bool NORM = TEST_NORM;
+constexpr bool NORM = TEST_NORM, STILL = TEST_STILL; // STILL: heads of the second kind are not rotated
 constexpr float CAP = TEST_CAP;
 constexpr u32 CAP_BITS = TEST_CAP_BITS;
-template <u32 KIND> using Kind = Attention<HEAD, GROUP, KV_HEADS, SPLITS, RUN, NORM, TURNED, KIND ? 0 : 100, KIND * TABLE, CAP_BITS>;
+template <u32 KIND> using Kind = Attention<HEAD, GROUP, KV_HEADS, SPLITS, RUN, NORM, KIND && STILL ? 0 : TURNED, KIND ? 0 : 100, KIND * TABLE, CAP_BITS>;
 
 typedef std::vector<float> Vector;
 // Keys and values of a sequence in a layer, by head and position.
@@ -36,7 +36,7 @@ static Vector ready(const float* from, u32 weight, u32 kind, u32 pos) {
         for (u32 d = 0; d < HEAD; d++) x[d] *= scale * constant(constants.data(), weight + d);
     }
     Vector y = x;
-    for (u32 i = 0; i < TABLE; i++) {
+    for (u32 i = 0; i < (kind && STILL ? 0 : TABLE); i++) {
         const float angle = (float)pos * inv_freq[kind * TABLE + i];
         const double scale = kind ? 1.25 : 0.75, c = cos(angle) * scale, s = sin(angle) * scale;
         y[i] = x[i] * c - x[i + TABLE] * s, y[i + TABLE] = x[i + TABLE] * c + x[i] * s;

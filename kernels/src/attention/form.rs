@@ -1,5 +1,5 @@
 //! The forms of a plan's attentions: all have the same heads, and layers of two kinds differ in
-//! their window, their frequencies or the bound of their scores.
+//! their window, their rotation or the bound of their scores.
 
 use crate::fused::Decoder;
 use amk::ir::{BufferId, DType, Program};
@@ -20,10 +20,10 @@ pub struct AttentionForm {
     pub run: u32,
     /// Whether queries and keys are normalised per head.
     pub normed: bool,
-    /// Elements of a head that are rotated, the first ones.
+    /// Elements of a head that are rotated, the first ones; 0: none.
     pub turned: u32,
-    /// The number of the table with its frequencies.
-    pub table: usize,
+    /// The number of the table with its frequencies, where heads are rotated.
+    pub table: Option<usize>,
     /// The last positions that are attended to, where these are not all.
     pub window: Option<u32>,
     /// The bound of the scores, where there is one.
@@ -45,7 +45,7 @@ impl AttentionForm {
     /// Returns its C++ type. `tables` are those of the plan.
     fn cpp(self, tables: &[RotaryTable]) -> String {
         let Self { head_dim, group, kv_heads, splits, run, normed, turned, table, window, cap } = self;
-        let first: u32 = tables.iter().take(table).map(|table| table.len).sum();
+        let first: u32 = tables.iter().take(table.unwrap_or(0)).map(|table| table.len).sum();
         let (window, cap) = (window.unwrap_or(0), cap.map_or(0, f32::to_bits));
         let sizes = format!("{head_dim}, {group}, {kv_heads}, {splits}, {run}");
         format!("Attention<{sizes}, {normed}, {turned}, {window}, {first}, {cap:#x}>")
@@ -53,10 +53,11 @@ impl AttentionForm {
 
     /// The path of the instruction that attends to a split.
     pub(super) fn split_path(self) -> &'static str {
-        match (self.normed, self.cap) {
-            (true, _) => "amk_kernels::normed_attention_split",
-            (false, Some(_)) => "amk_kernels::capped_attention_split",
-            (false, None) => "amk_kernels::attention_split",
+        match (self.normed, self.cap, self.table) {
+            (true, ..) => "amk_kernels::normed_attention_split",
+            (false, Some(_), _) => "amk_kernels::capped_attention_split",
+            (false, None, Some(_)) => "amk_kernels::attention_split",
+            (false, None, None) => "amk_kernels::unturned_attention_split",
         }
     }
 

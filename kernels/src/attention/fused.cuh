@@ -28,7 +28,7 @@ AMK_DEVICE void norm_head(const Worker& w, const u16 (&gamma)[A::HEAD_DIM / 64][
     for (int j = 0; j < N; j++)
         x[j].x *= scale * bf16_low(gamma[j][0]), x[j].y *= scale * bf16_low(gamma[j][1]);
 }
-// The cosines and sines of a lane's pairs, and the rotation by them.
+// The cosines and sines of a lane's pairs, and the rotation by them, if there is one.
 template <class A> struct Rotation {
     static constexpr int N = A::HEAD_DIM / 64;
     static constexpr bool WHOLE = A::TURNED == A::HEAD_DIM;
@@ -37,16 +37,19 @@ template <class A> struct Rotation {
     float2 turn[2 * TURNS];
 
     AMK_DEVICE Rotation(const Worker& w, const float2* turns) {
+        if constexpr (A::TURNED > 0)
 #pragma unroll
-        for (int j = 0; j < TURNS; j++) {
-            const u32 pair = w.lane + 32 * j, of = WHOLE             ? (N == 1 ? w.lane & 15 : pair)
-                                                   : pair < 2 * HALF ? pair % HALF
-                                                                     : 0;
-            turn[2 * j] = turns[2 * of], turn[2 * j + 1] = turns[2 * of + 1];
-        }
+            for (int j = 0; j < TURNS; j++) {
+                const u32 pair = w.lane + 32 * j,
+                          of = WHOLE             ? (N == 1 ? w.lane & 15 : pair)
+                               : pair < 2 * HALF ? pair % HALF
+                                                 : 0;
+                turn[2 * j] = turns[2 * of], turn[2 * j + 1] = turns[2 * of + 1];
+            }
     }
     AMK_DEVICE void rotate(const Worker& w, float2 (&x)[N]) const {
-        if constexpr (!WHOLE) { // the partner dim is in any lane
+        if constexpr (A::TURNED == 0) {
+        } else if constexpr (!WHOLE) { // the partner dim is in any lane
             float2 y[N];
 #pragma unroll
             for (int j = 0; j < N; j++) {

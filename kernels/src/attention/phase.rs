@@ -231,8 +231,8 @@ impl PhaseKind for Attend {
             read(v, &[own]),
         ];
         operands.extend(head_norms.into_iter().flatten().map(|norm| early(norm, &[0..head_dim])));
+        operands.extend(table.map(|table| early(table.freqs, &[0..table.len])));
         operands.extend([
-            early(table.freqs, &[0..table.len]),
             cache(keys),
             cache(values),
             write(partial, &[queries.clone(), split..split + 1, 0..head_dim]),
@@ -241,7 +241,8 @@ impl PhaseKind for Attend {
         let mut params = [group, BLOCK * task.plan.schedule.run, splits, split].map(Param::U32).to_vec();
         params.extend(head_norms.map(|_| Param::F32(decoder.eps)));
         let window = Param::U32(form.last(&task.plan.program));
-        params.extend([Param::F32(table.scale), Param::F32(decoder.score_scale)]);
+        params.extend(table.map(|table| Param::F32(table.scale)));
+        params.push(Param::F32(decoder.score_scale));
         params.extend(form.cap.map(Param::F32));
         params.extend([window, Param::Pos]);
         task.call(form.split_path(), operands, params);

@@ -57,15 +57,17 @@ template <class A> AMK_DEVICE const float2* turns_of(const Worker& w, u32 row, u
 template <class A> AMK_DEVICE void begin_block(Worker& w, u32 first, u32 end) {
 #if AMK_OWN_TURNS
     constexpr u32 TURNS = A::TURNED / 2;
-    const float scale = AMK_TURN_SCALE(w.p, A::FIRST_TURN);
-    for (u32 i = w.thread(); i < TURNS * (end - first); i += AMK_WARPS * 32) {
-        const u32 row = i / TURNS, at = i % TURNS;
-        float sine, cosine;
-        sincosf((float)w.s.rows[first + row].pos * w.p.inv_freq[A::FIRST_TURN + at], &sine,
-                &cosine);
-        own_turns(w, row)[at] = make_float2(cosine * scale, sine * scale);
+    if constexpr (TURNS > 0) {
+        const float scale = AMK_TURN_SCALE(w.p, A::FIRST_TURN);
+        for (u32 i = w.thread(); i < TURNS * (end - first); i += AMK_WARPS * 32) {
+            const u32 row = i / TURNS, at = i % TURNS;
+            float sine, cosine;
+            sincosf((float)w.s.rows[first + row].pos * w.p.inv_freq[A::FIRST_TURN + at], &sine,
+                    &cosine);
+            own_turns(w, row)[at] = make_float2(cosine * scale, sine * scale);
+        }
+        w.sync();
     }
-    w.sync();
 #endif
 }
 
