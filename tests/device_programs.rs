@@ -127,6 +127,11 @@ pub(crate) fn partly_turned() -> [(Family, Dims); 1] {
     [with("smollm3", &[])]
 }
 
+/// Families that add more than products to the residual: multiplied ones.
+pub(crate) fn summands() -> [(Family, Dims); 1] {
+    [with("granite", &[])]
+}
+
 fn check(decoder: Decoder) {
     let plan = decoder.plan(Precision::BF16).expect("a plan");
     assert!(plan.bodies.is_empty() && Fused::layers(&plan).len() == 2, "the device fuses all of it");
@@ -233,6 +238,14 @@ fn layers_that_rotate_no_heads_compute_the_function() {
     for (family, dims) in partly_turned() {
         println!("{}", family.name);
         check(Decoder::new(family, dims, schedule(), 270, 3).expect("a decoder"));
+    }
+}
+
+#[test]
+fn products_that_change_before_they_are_added_compute_the_function() {
+    for (family, dims) in summands() {
+        println!("{}", family.name);
+        check(Decoder::new(family, dims, schedule(), 150, 3).expect("a decoder"));
     }
 }
 

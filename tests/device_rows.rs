@@ -2,7 +2,9 @@
 //! calls one after the other, and within what rounding to bf16 does of the annotated function; on a
 //! GPU the same bound, and bits that do not depend on the other rows of a step.
 
-use crate::device_programs::{bits, cached, eager, error, long_heads, normed, partly_turned, sized, tiny, windowed};
+use crate::device_programs::{
+    bits, cached, eager, error, long_heads, normed, partly_turned, sized, summands, tiny, windowed,
+};
 use crate::gpu;
 use crate::image::in_blocks;
 use amk::ir::schedule::Schedule;
@@ -111,6 +113,15 @@ fn rows_with_norms_behind_projections_and_layers_of_two_kinds_compute_the_functi
 #[test]
 fn rows_with_layers_that_rotate_no_heads_compute_the_function() {
     for of in partly_turned() {
+        println!("{}", of.0.name);
+        check_rows(of.clone(), 6, 6);
+        check_rows(of, 20, 24);
+    }
+}
+
+#[test]
+fn rows_with_products_that_change_before_they_are_added_compute_the_function() {
+    for of in summands() {
         println!("{}", of.0.name);
         check_rows(of.clone(), 6, 6);
         check_rows(of, 20, 24);

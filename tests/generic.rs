@@ -48,7 +48,8 @@ fn plans_of_all_declared_instances_are_safe_and_their_images_mean_the_same_tasks
     let whole: Vec<Family> = fused().collect();
     let names: Vec<&str> = whole.iter().map(|family| family.name).collect();
     let expected = [
-        "llama", "qwen2", "qwen3", "olmo2", "glm4", "mistral", "gemma", "gemma2", "gemma3", "smollm3", "olmo3", "arcee",
+        "llama", "qwen2", "qwen3", "olmo2", "granite", "glm4", "mistral", "gemma", "gemma2", "gemma3", "smollm3",
+        "olmo3", "arcee",
     ];
     assert_eq!(names, expected);
     for precision in [Precision::BF16, Precision::F32] {

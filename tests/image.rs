@@ -151,6 +151,8 @@ const FUSED: [(&str, &str); 3] = [("llama", "smollm2_135m"), ("qwen3", "qwen3_0_
 const NORMED: [(&str, &str); 3] = [("gemma3", "gemma_3_1b"), ("gemma2", "gemma_2_2b"), ("olmo2", "olmo2_1b")];
 /// Whose first layer alone rotates heads.
 const PARTLY_TURNED: (&str, &str) = ("smollm3", "smollm3_3b");
+/// Whose products are multiplied before they are added to the residual.
+const SUMMANDS: (&str, &str) = ("granite", "granite_3_2b");
 /// As many as the workers can choose among.
 const TOKENS: [(&str, u32); 1] = [("VOCAB", 4096)];
 /// Rows that are not multiples of 32: the residual is adopted from generic tasks.
@@ -168,7 +170,7 @@ fn cases() -> Vec<Case> {
     let (bf16, f32) = (Precision::BF16, Precision::F32);
     let mut cases: Vec<Case> = FUSED.map(|model| Case::new(model, &[], Packets, bf16)).into();
     cases.extend(NORMED.map(|model| Case::new(model, &TOKENS, Packets, bf16)));
-    cases.push(Case::new(PARTLY_TURNED, &TOKENS, Packets, bf16));
+    cases.extend([PARTLY_TURNED, SUMMANDS].map(|model| Case::new(model, &TOKENS, Packets, bf16)));
     cases.push(Case::new(ADOPTED.0, &ADOPTED.1, Packets, bf16));
     cases.extend([Counters, Barrier].map(|exchange| Case::new(FUSED[0], &[], exchange, bf16)));
     cases.push(Case::new(ADOPTED.0, &HEADS, Counters, bf16));
@@ -193,6 +195,7 @@ fn cases() -> Vec<Case> {
         Case::of_rows(NORMED[2], &TOKENS, 16, Counters),
         Case::of_rows(PARTLY_TURNED, &TOKENS, 8, Counters),
         Case::of_rows(PARTLY_TURNED, &TOKENS, 16, Counters),
+        Case::of_rows(SUMMANDS, &TOKENS, 8, Counters),
     ]);
     cases
 }

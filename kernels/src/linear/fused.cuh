@@ -163,7 +163,10 @@ struct Delivery {
     u32 partial, squares; // shared addresses of its shares
     u32 row;              // within the task
     u64* to;
-    float2 before;               // the residual or the bias
+    float2 before; // the residual or the bias
+#if AMK_SUMMANDS
+    float2 bias; // of what is added to the residual, or stored
+#endif
     float part, eps;             // for the mean of squares: 1 / k and epsilon
     bool mine, publishes, keeps; // this lane has a row pair, publishes it, keeps it as the residual
 
@@ -185,13 +188,21 @@ struct Delivery {
         before = make_float2(0, 0);
         if (g.output == OUT_RESIDUAL)
             before = *(const float2*)(w.s.residual + row);
-        else if (g.flags & GEMV_BIAS)
-            before = make_float2(constant(w.p.constants, r.bias + row),
-                                 constant(w.p.constants, r.bias + row + 1));
+        else if (!AMK_SUMMANDS && (g.flags & GEMV_BIAS))
+            before = bias_of(w, r);
+#if AMK_SUMMANDS
+        bias = make_float2(0, 0);
+        if (g.flags & GEMV_BIAS) bias = bias_of(w, r);
+        asm volatile("" : "+f"(bias.x), "+f"(bias.y));
+#endif
         part = __fdividef(1.0f, g.k), eps = w.p.eps;
         asm volatile(""
                      : "+r"(partial), "+r"(squares), "+l"(to), "+f"(before.x), "+f"(before.y),
                        "+f"(part), "+f"(eps));
+    }
+    AMK_DEVICE float2 bias_of(const Worker& w, const Record& r) const {
+        return make_float2(constant(w.p.constants, r.bias + row),
+                           constant(w.p.constants, r.bias + row + 1));
     }
     AMK_DEVICE void deliver(Worker& w, const Record& r, const GemvShape& g) const {
         float2 y = load_shared_pair(partial), v[AMK_WARPS / 4];
@@ -218,10 +229,17 @@ struct Delivery {
             const float h = gate_products(g.function(), y.x, y.y); // rows are (gate, up) pairs
             y = make_float2(h, __shfl_down_sync(~0u, h, 4));
         }
+#if AMK_SUMMANDS
+        y.x += bias.x, y.y += bias.y;
+#else
         y.x += before.x, y.y += before.y;
+#endif
 #if AMK_MAPS
         if (any(g.output != OUT_GATED && g.function()))
             y = make_float2(map_product(g.function(), y.x), map_product(g.function(), y.y));
+#endif
+#if AMK_SUMMANDS
+        y.x += before.x, y.y += before.y;
 #endif
         if (publishes) w.publish(to, pack_bf16(y.x, y.y));
         if (keeps) *(float2*)(w.s.residual + row) = y;

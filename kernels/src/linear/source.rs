@@ -1,7 +1,7 @@
 //! Generates the functions that compute projections, specialised for a plan.
 
 use super::layout::cut;
-use super::phase::Gemv;
+use super::phase::{Gemv, Output};
 use super::pointwise;
 use super::tile::TileKind;
 use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM, GEMV_TILE_BIT, TILE_K};
@@ -52,10 +52,19 @@ fn gemv(plan: &Plan, gemv: &Gemv) -> String {
 pub(crate) fn defines(plan: &Plan) -> String {
     inputs(&plan.phases_of().collect::<Vec<_>>())
         + &format!("#define AMK_MAPS {}\n", u32::from(pointwise::maps(plan)))
+        + &format!("#define AMK_SUMMANDS {}\n", u32::from(summands(plan)))
         + &format!("#define AMK_LAYERS {}\n", Decoder::layers(plan).len())
         + &format!("#define AMK_ROW_BLOCK {}\n", block(plan))
         + &format!("#define AMK_EMBEDDING_SCALE {}\n", embedding_scale(plan))
         + &attention::defines(plan)
+}
+
+/// Whether more than a product is added to the residual: one with a bias, or a function of it.
+fn summands(plan: &Plan) -> bool {
+    let more = |gemv: &Gemv| {
+        matches!(gemv.output, Output::Residual { function, .. } if function != 0 || gemv.biases[0].is_some())
+    };
+    plan.phases_of().any(more)
 }
 
 /// Renders what the embedding is multiplied by.
@@ -152,7 +161,7 @@ fn by_input(gemvs: &BTreeMap<String, BTreeSet<u32>>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::linear::phase::{Input, Output, Tiles};
+    use crate::linear::phase::{Input, Tiles};
     use amk::ir::BufferId;
 
     fn reading(k: u32, norm: Option<BufferId>) -> Gemv {
