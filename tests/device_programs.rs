@@ -127,6 +127,17 @@ pub(crate) fn partly_turned() -> [(Family, Dims); 1] {
     [with("smollm3", &[])]
 }
 
+/// Families with norms by the distance from the mean: with biases, and without in a block whose
+/// attention and MLP are parallel.
+pub(crate) fn centred() -> [(Family, Dims); 4] {
+    [
+        with("stablelm", &[]),
+        with("nemotron", &[]),
+        with("starcoder2", &[("WINDOW", 50)]),
+        with("cohere2", &[("WINDOW", 50)]),
+    ]
+}
+
 /// Families that add more than products to the residual: multiplied ones.
 pub(crate) fn summands() -> [(Family, Dims); 1] {
     [with("granite", &[])]
@@ -244,6 +255,14 @@ fn layers_that_rotate_no_heads_compute_the_function() {
 #[test]
 fn products_that_change_before_they_are_added_compute_the_function() {
     for (family, dims) in summands() {
+        println!("{}", family.name);
+        check(Decoder::new(family, dims, schedule(), 150, 3).expect("a decoder"));
+    }
+}
+
+#[test]
+fn norms_by_the_distance_from_the_mean_compute_the_function() {
+    for (family, dims) in centred() {
         println!("{}", family.name);
         check(Decoder::new(family, dims, schedule(), 150, 3).expect("a decoder"));
     }

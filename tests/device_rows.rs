@@ -3,7 +3,7 @@
 //! GPU the same bound, and bits that do not depend on the other rows of a step.
 
 use crate::device_programs::{
-    bits, cached, eager, error, long_heads, normed, partly_turned, sized, summands, tiny, windowed,
+    bits, cached, centred, eager, error, long_heads, normed, partly_turned, sized, summands, tiny, windowed,
 };
 use crate::gpu;
 use crate::image::in_blocks;
@@ -122,6 +122,15 @@ fn rows_with_layers_that_rotate_no_heads_compute_the_function() {
 #[test]
 fn rows_with_products_that_change_before_they_are_added_compute_the_function() {
     for of in summands() {
+        println!("{}", of.0.name);
+        check_rows(of.clone(), 6, 6);
+        check_rows(of, 20, 24);
+    }
+}
+
+#[test]
+fn rows_with_norms_by_the_distance_from_the_mean_compute_the_function() {
+    for of in centred() {
         println!("{}", of.0.name);
         check_rows(of.clone(), 6, 6);
         check_rows(of, 20, 24);

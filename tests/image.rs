@@ -153,6 +153,9 @@ const NORMED: [(&str, &str); 3] = [("gemma3", "gemma_3_1b"), ("gemma2", "gemma_2
 const PARTLY_TURNED: (&str, &str) = ("smollm3", "smollm3_3b");
 /// Whose products are multiplied before they are added to the residual.
 const SUMMANDS: (&str, &str) = ("granite", "granite_3_2b");
+/// With norms by the distance from the mean: with biases, which other products have as well, and
+/// without.
+const CENTRED: [(&str, &str); 2] = [("starcoder2", "starcoder2_7b"), ("cohere2", "command_r7b")];
 /// As many as the workers can choose among.
 const TOKENS: [(&str, u32); 1] = [("VOCAB", 4096)];
 /// Rows that are not multiples of 32: the residual is adopted from generic tasks.
@@ -170,6 +173,7 @@ fn cases() -> Vec<Case> {
     let (bf16, f32) = (Precision::BF16, Precision::F32);
     let mut cases: Vec<Case> = FUSED.map(|model| Case::new(model, &[], Packets, bf16)).into();
     cases.extend(NORMED.map(|model| Case::new(model, &TOKENS, Packets, bf16)));
+    cases.extend(CENTRED.map(|model| Case::new(model, &TOKENS, Packets, bf16)));
     cases.extend([PARTLY_TURNED, SUMMANDS].map(|model| Case::new(model, &TOKENS, Packets, bf16)));
     cases.push(Case::new(ADOPTED.0, &ADOPTED.1, Packets, bf16));
     cases.extend([Counters, Barrier].map(|exchange| Case::new(FUSED[0], &[], exchange, bf16)));
@@ -196,6 +200,8 @@ fn cases() -> Vec<Case> {
         Case::of_rows(PARTLY_TURNED, &TOKENS, 8, Counters),
         Case::of_rows(PARTLY_TURNED, &TOKENS, 16, Counters),
         Case::of_rows(SUMMANDS, &TOKENS, 8, Counters),
+        Case::of_rows(CENTRED[0], &TOKENS, 8, Counters),
+        Case::of_rows(CENTRED[0], &TOKENS, 40, Counters),
     ]);
     cases
 }

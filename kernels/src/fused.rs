@@ -11,6 +11,7 @@ pub use crate::attention::{
 use crate::choose::{BEST, CHOOSE, Choice, PROBE, ROWS};
 pub use crate::choose::{Best, Choose, ChooseRows, Draw, Probe};
 use crate::cuda::{DEVICE, ROW_DEVICE, TYPES};
+use crate::layer_norm::CentredNorms;
 use crate::linear::GEMV;
 use crate::linear::group::Projections;
 use crate::linear::source;
@@ -18,7 +19,7 @@ pub use crate::linear::{Function, Gemv, Input, Output, TileKind, Tiles, coded};
 use crate::residual::{ADOPT, EMBED, Embedding};
 pub use crate::residual::{Adopt, Embed};
 use crate::rms_norm::{NORM, NORM_ROWS, NormedResiduals};
-pub use crate::rms_norm::{Norm, NormOutput, NormRows};
+pub use crate::rms_norm::{Norm, NormBy, NormOutput, NormRows};
 use amk::ir::{Buffer, BufferId, BufferKind, DType, Program};
 use amk_cuda::image::Image;
 use amk_cuda::image::decode::Refusal;
@@ -73,7 +74,7 @@ amk_cuda::inventory::submit! {
             NORM,
             NORM_ROWS,
         ],
-        fusions: &[&Attentions, &Projections, &NormedResiduals, &Embedding],
+        fusions: &[&Attentions, &Projections, &NormedResiduals, &CentredNorms, &Embedding],
         sampling: Some(&Choice),
         rows: RowCode { structs: ROWS.0, params: ROWS.1, code: ROW_DEVICE },
         shared: &DecoderState,
@@ -173,7 +174,7 @@ pub struct Shared {
     pub kv_blocks: u32,
     /// Whether these are pages of sequences.
     pub paged: bool,
-    /// Epsilon of every RMSNorm of a fused task.
+    /// Epsilon of every norm of a fused task.
     pub eps: f32,
     /// Scale of attention scores.
     pub score_scale: f32,

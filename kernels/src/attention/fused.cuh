@@ -40,10 +40,9 @@ template <class A> struct Rotation {
         if constexpr (A::TURNED > 0)
 #pragma unroll
             for (int j = 0; j < TURNS; j++) {
-                const u32 pair = w.lane + 32 * j,
-                          of = WHOLE             ? (N == 1 ? w.lane & 15 : pair)
-                               : pair < 2 * HALF ? pair % HALF
-                                                 : 0;
+                const u32 pair = w.lane + 32 * j, of = WHOLE ? (N == 1 ? w.lane & 15 : pair)
+                                                       : pair < 2 * HALF ? pair % HALF
+                                                                         : 0;
                 turn[2 * j] = turns[2 * of], turn[2 * j + 1] = turns[2 * of + 1];
             }
     }

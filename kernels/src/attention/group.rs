@@ -3,6 +3,7 @@
 use super::form::{AttentionForm, RotaryTable};
 use super::phase;
 use crate::fused::Decoder;
+use crate::layer_norm::CENTRED;
 use crate::linear::group::together;
 use amk::ir::program::BufferKind;
 use amk::ir::schedule::Schedule;
@@ -90,7 +91,9 @@ pub(crate) struct Attentions;
 impl Fusion for Attentions {
     fn group(&self, grouping: &mut Grouping<'_>) {
         let flow = grouping.flow;
-        let mut of_norms = grouping.calls().filter(|&at| [HEAD_NORM, WHOLE_NORM].contains(&flow.path(at)));
+        let norms = [HEAD_NORM, WHOLE_NORM].into_iter().chain(CENTRED);
+        let norms: Vec<&str> = norms.collect();
+        let mut of_norms = grouping.calls().filter(|&at| norms.contains(&flow.path(at)));
         let eps = of_norms.next().and_then(|at| flow.float(at)).unwrap_or(0.0);
         grouping.shared.entry::<Decoder>().eps = eps;
         for at in grouping.calls().filter(|&at| grouping.may_lead(at)).collect::<Vec<_>>() {
@@ -165,8 +168,10 @@ impl Attention {
     /// Returns its form in a plan, to which it adds its table of frequencies.
     pub(super) fn form(&self, planner: &mut Planner<'_>) -> AttentionForm {
         let Kind { rotation, window, cap } = self.kind;
-        let table = rotation.map(|Rotation { freqs, scale, turned }| {
-            RotaryTable { freqs: planner.known(freqs), scale, len: turned / 2 }
+        let table = rotation.map(|Rotation { freqs, scale, turned }| RotaryTable {
+            freqs: planner.known(freqs),
+            scale,
+            len: turned / 2,
         });
         let schedule = &planner.plan.schedule;
         let ([kv_heads, _, head_dim], run) = (self.heads.cache, schedule.run);
@@ -266,11 +271,8 @@ fn attention_at(flow: &Flow<'_>, schedule: &Schedule, at: usize, eps: f32) -> Re
         cap: capped_at(flow, at),
     };
     let result = flow.result(at).ok_or(MALFORMED)?;
-    let alike = rotations[0] == rotations[1]
-        && flow.shape(caches[1]) == flow.shape(caches[0])
-        && q != k
-        && k != v
-        && q != v;
+    let alike =
+        rotations[0] == rotations[1] && flow.shape(caches[1]) == flow.shape(caches[0]) && q != k && k != v && q != v;
     if !alike {
         return Err("its queries, keys and caches differ in rotation or shape".to_owned());
     }

@@ -5,7 +5,7 @@ use super::form::cache_of;
 use super::group::{Attention, Norms};
 use crate::fused::Decoder;
 use crate::linear::phase::{LastRows, LateWorkers, owned};
-use crate::rms_norm::{Vector, norm_all};
+use crate::rms_norm::{NormBy, Vector, norm_all};
 use amk::ir::program::BufferKind;
 use amk::ir::{Access, BufferId, DType, Exchange, Param};
 use amk_cuda::cost::{CostModel, Load, Overhead};
@@ -113,7 +113,7 @@ pub(super) fn normed(attention: &Attention, planner: &mut Planner<'_>) -> [Buffe
     let from = attention.qkv.map(|value| planner.known(value));
     let Some(Norms::Whole(norms)) = attention.norms else { return from };
     let layer = planner.plan.shared.entry::<Decoder>().layers.len();
-    let [q_norm, k_norm] = norms.map(|norm| Some(planner.known(norm)));
+    let [q_norm, k_norm] = norms.map(|norm| Some(NormBy::RootMean(planner.known(norm))));
     // One after the other in memory, as those of the projection.
     let to = ["queries", "keys", "values"];
     let mut of_value = from.into_iter();
@@ -121,7 +121,7 @@ pub(super) fn normed(attention: &Attention, planner: &mut Planner<'_>) -> [Buffe
         let shape = of_value.next().map_or(Vec::new(), |from| planner.plan.shape(from).to_vec());
         planner.packets(&format!("normed_{what}.{layer}"), DType::BF16, &shape)
     });
-    let vector = |at: usize, weight| Vector { from: from[at], weight, to: to[at] };
+    let vector = |at: usize, by| Vector { from: from[at], by, to: to[at] };
     let vectors = [vector(0, q_norm), vector(1, k_norm), vector(2, None)];
     norm_all(planner, &vectors);
     to

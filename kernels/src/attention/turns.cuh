@@ -11,8 +11,9 @@ struct Attention {
     static constexpr int HEAD_DIM = HEAD_DIM_, GROUP = GROUP_, KV_HEADS = KV_HEADS_,
                          SPLITS = SPLITS_, RUN = RUN_;
     static constexpr bool NORM = NORM_;
-    static constexpr int TURNED = TURNED_; // elements of a head that are rotated, the first ones, or 0
-    static constexpr u32 WINDOW = WINDOW_; // the last positions that count, or 0: all
+    static constexpr int TURNED =
+        TURNED_; // elements of a head that are rotated, the first ones, or 0
+    static constexpr u32 WINDOW = WINDOW_;         // the last positions that count, or 0: all
     static constexpr u32 FIRST_TURN = FIRST_TURN_; // of its kind, among the turns of all
     static constexpr u32 CAP = CAP_;               // bits of the scores' bound, or 0: none
     static constexpr int TILES = HEAD_DIM / 16;

@@ -61,9 +61,7 @@ pub(crate) fn defines(plan: &Plan) -> String {
 
 /// Whether more than a product is added to the residual: one with a bias, or a function of it.
 fn summands(plan: &Plan) -> bool {
-    let more = |gemv: &Gemv| {
-        matches!(gemv.output, Output::Residual { function, .. } if function != 0 || gemv.biases[0].is_some())
-    };
+    let more = |gemv: &Gemv| matches!(gemv.output, Output::Residual { function, .. } if function != 0 || gemv.biases[0].is_some());
     plan.phases_of().any(more)
 }
 
