@@ -43,16 +43,25 @@ fn attention(rows: &str, paged: &str, bytes: &str, heads: (u32, u32, f32)) -> Op
 
 /// The same, of a step of rows with packets or without.
 fn attention_by(rows: &str, paged: &str, exchange: (&str, &str), heads: (u32, u32, f32)) -> Option<()> {
-    attention_turned(rows, paged, exchange, heads, false)
+    attention_kept(rows, paged, exchange, heads, Kept { still: false, copies: 1 })
 }
 
-/// The same; with `still` heads of the second kind are not rotated.
-fn attention_turned(
+/// What of a key head is kept.
+#[derive(Clone, Copy)]
+struct Kept {
+    /// Heads of the second kind are not rotated.
+    still: bool,
+    /// Heads that are copies of one.
+    copies: u32,
+}
+
+/// The same, of such keys.
+fn attention_kept(
     rows: &str,
     paged: &str,
     (packets, bytes): (&str, &str),
     (head_dim, group, cap): (u32, u32, f32),
-    still: bool,
+    Kept { still, copies }: Kept,
 ) -> Option<()> {
     let turns = head_dim.to_string();
     let own = u32::from(rows != "0").to_string();
@@ -75,6 +84,7 @@ fn attention_turned(
         ("TEST_TURNED", &head),
         ("TEST_NORM", &norm),
         ("TEST_STILL", &still.to_string()),
+        ("AMK_COPIES", &copies.to_string()),
         ("TEST_CAP", &format!("{cap:?}f")),
         ("TEST_CAP_BITS", &bits),
     ];
@@ -105,10 +115,10 @@ fn attention_of_two_kinds_is_the_sum_over_the_positions() {
 }
 
 #[test]
-fn attention_of_heads_that_are_not_rotated_is_the_sum_over_the_positions() {
+fn attention_of_heads_that_are_not_rotated_or_copied_is_the_sum_over_the_positions() {
     for (rows, paged, packets) in [("0", "0", "0"), ("0", "1", "0"), ("8", "0", "1"), ("24", "0", "0")] {
-        for heads in [(64, 3, 0.0), (128, 4, 0.0)] {
-            if attention_turned(rows, paged, (packets, "2"), heads, true).is_none() {
+        for (heads, still, copies) in [((64, 3, 0.0), true, 1), ((128, 4, 0.0), true, 1), ((128, 8, 0.0), false, 2)] {
+            if attention_kept(rows, paged, (packets, "2"), heads, Kept { still, copies }).is_none() {
                 return;
             }
         }

@@ -138,6 +138,12 @@ pub(crate) fn centred() -> [(Family, Dims); 4] {
     ]
 }
 
+/// Decoders of which more query heads share a key head than an attention computes together: heads
+/// are copied.
+pub(crate) fn copied() -> [(Family, Dims); 2] {
+    [with("glm4", &[("HEADS", 12), ("KV_HEADS", 1), ("ROTARY", 32)]), with("qwen3", &[("HEADS", 18), ("KV_HEADS", 2)])]
+}
+
 /// Families that add more than products to the residual: multiplied ones.
 pub(crate) fn summands() -> [(Family, Dims); 1] {
     [with("granite", &[])]
@@ -263,6 +269,14 @@ fn products_that_change_before_they_are_added_compute_the_function() {
 #[test]
 fn norms_by_the_distance_from_the_mean_compute_the_function() {
     for (family, dims) in centred() {
+        println!("{}", family.name);
+        check(Decoder::new(family, dims, schedule(), 150, 3).expect("a decoder"));
+    }
+}
+
+#[test]
+fn key_heads_that_many_queries_share_compute_the_function() {
+    for (family, dims) in copied() {
         println!("{}", family.name);
         check(Decoder::new(family, dims, schedule(), 150, 3).expect("a decoder"));
     }

@@ -3,7 +3,7 @@
 //! GPU the same bound, and bits that do not depend on the other rows of a step.
 
 use crate::device_programs::{
-    bits, cached, centred, eager, error, long_heads, normed, partly_turned, sized, summands, tiny, windowed,
+    bits, cached, centred, copied, eager, error, long_heads, normed, partly_turned, sized, summands, tiny, windowed,
 };
 use crate::gpu;
 use crate::image::in_blocks;
@@ -134,6 +134,15 @@ fn rows_with_norms_by_the_distance_from_the_mean_compute_the_function() {
         println!("{}", of.0.name);
         check_rows(of.clone(), 6, 6);
         check_rows(of, 20, 24);
+    }
+}
+
+#[test]
+fn rows_of_key_heads_that_many_queries_share_compute_the_function() {
+    for of in copied() {
+        println!("{}", of.0.name);
+        check_rows(of.clone(), 6, 6);
+        check_rows(of, 20, 44);
     }
 }
 

@@ -153,6 +153,8 @@ const NORMED: [(&str, &str); 3] = [("gemma3", "gemma_3_1b"), ("gemma2", "gemma_2
 const PARTLY_TURNED: (&str, &str) = ("smollm3", "smollm3_3b");
 /// Whose products are multiplied before they are added to the residual.
 const SUMMANDS: (&str, &str) = ("granite", "granite_3_2b");
+/// Of whose query heads more share a key head than an attention computes together.
+const COPIED: (&str, &str) = ("glm4", "glm4_9b");
 /// With norms by the distance from the mean: with biases, which other products have as well, and
 /// without.
 const CENTRED: [(&str, &str); 2] = [("starcoder2", "starcoder2_7b"), ("cohere2", "command_r7b")];
@@ -174,7 +176,7 @@ fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = FUSED.map(|model| Case::new(model, &[], Packets, bf16)).into();
     cases.extend(NORMED.map(|model| Case::new(model, &TOKENS, Packets, bf16)));
     cases.extend(CENTRED.map(|model| Case::new(model, &TOKENS, Packets, bf16)));
-    cases.extend([PARTLY_TURNED, SUMMANDS].map(|model| Case::new(model, &TOKENS, Packets, bf16)));
+    cases.extend([PARTLY_TURNED, SUMMANDS, COPIED].map(|model| Case::new(model, &TOKENS, Packets, bf16)));
     cases.push(Case::new(ADOPTED.0, &ADOPTED.1, Packets, bf16));
     cases.extend([Counters, Barrier].map(|exchange| Case::new(FUSED[0], &[], exchange, bf16)));
     cases.push(Case::new(ADOPTED.0, &HEADS, Counters, bf16));
@@ -198,10 +200,10 @@ fn cases() -> Vec<Case> {
         Case::of_rows(NORMED[2], &TOKENS, 8, Counters),
         Case::of_rows(NORMED[2], &TOKENS, 16, Counters),
         Case::of_rows(PARTLY_TURNED, &TOKENS, 8, Counters),
-        Case::of_rows(PARTLY_TURNED, &TOKENS, 16, Counters),
         Case::of_rows(SUMMANDS, &TOKENS, 8, Counters),
         Case::of_rows(CENTRED[0], &TOKENS, 8, Counters),
         Case::of_rows(CENTRED[0], &TOKENS, 40, Counters),
+        Case::of_rows(COPIED, &TOKENS, 8, Counters),
     ]);
     cases
 }
@@ -446,10 +448,11 @@ fn changes_of_what_is_shared(case: &Case) -> Vec<Change> {
     if fixed.attention.len() > 1 {
         all.push(change("attention", |image| shared(image).attention.swap(0, 1)));
     }
-    let forms: [fn(&mut AttentionForm); 10] = [
+    let forms: [fn(&mut AttentionForm); 11] = [
         |form| form.head_dim ^= 192,
         |form| form.group += 1,
         |form| form.kv_heads -= 1,
+        |form| form.copies += 1,
         |form| form.splits -= 1,
         |form| form.run += 2,
         |form| form.normed ^= true,

@@ -343,10 +343,11 @@ impl Shared {
         if !self.attention.iter().all(turned) {
             return Err(Refusal::new("attention", "rotates other elements than its tables are for"));
         }
-        let dealt = |forms: &[AttentionForm]| forms.iter().map(|form| (form.splits, form.run)).collect::<Vec<_>>();
+        let dealt = |form: &AttentionForm| (form.splits, form.run, form.copies);
+        let dealt = |forms: &[AttentionForm]| forms.iter().map(dealt).collect::<Vec<_>>();
         let (found, expected) = (dealt(&self.attention), dealt(&decoder.forms));
         if found != expected {
-            let what = format!("have the splits and runs {found:?}, the program's buffers {expected:?}");
+            let what = format!("have the splits, runs and copies {found:?}, the program's buffers {expected:?}");
             return Err(Refusal::new("attention", what));
         }
         Ok(())

@@ -5,7 +5,8 @@
 #include "attention.inc"
 
 constexpr u32 HEAD = AMK_HEAD_DIM, GROUP = TEST_GROUP, KV_HEADS = 2, SPLITS = 3, RUN = 2, HEADS = GROUP * KV_HEADS;
-constexpr u32 ALL = HEADS + 2 * KV_HEADS, CONTEXT = 1024, TURNED = TEST_TURNED, TABLE = TURNED / 2;
+constexpr u32 COPIES = AMK_COPIES, KEYS = KV_HEADS / COPIES; // of each head; heads of keys
+constexpr u32 ALL = HEADS + 2 * KEYS, CONTEXT = 1024, TURNED = TEST_TURNED, TABLE = TURNED / 2;
 constexpr bool NORM = TEST_NORM, STILL = TEST_STILL; // STILL: heads of the second kind are not rotated
 constexpr float CAP = TEST_CAP;
 constexpr u32 CAP_BITS = TEST_CAP_BITS;
@@ -141,8 +142,8 @@ template <u32 LAYER> static void step(u32 pos) {
     constexpr u32 INPUT = 0, PARTIAL = 1 << 16, OUTPUT = 1 << 19;
     for (u32 i = 0; i < ALL * HEAD / 2; i++) packets[INPUT + i] = (u64)7 << 32 | pack_bf16(qkv[2 * i], qkv[2 * i + 1]);
     for (u32 head = 0; head < KV_HEADS; head++) {
-        const Vector key = ready(&qkv[(HEADS + head) * HEAD], HEAD, LAYER, pos);
-        for (u32 d = 0; d < HEAD; d++) cache.keys[head][pos * HEAD + d] = key[d], cache.values[head][pos * HEAD + d] = kept(qkv[(HEADS + KV_HEADS + head) * HEAD + d]);
+        const Vector key = ready(&qkv[(HEADS + head / COPIES) * HEAD], HEAD, LAYER, pos);
+        for (u32 d = 0; d < HEAD; d++) cache.keys[head][pos * HEAD + d] = key[d], cache.values[head][pos * HEAD + d] = kept(qkv[(HEADS + KEYS + head / COPIES) * HEAD + d]);
         for (u32 split = 0; split < SPLITS; split++) {
             const Record r = {1, INPUT, OUTPUT, LAYER, head, 0, HEAD, LAYER, split, PARTIAL};
             memset((void*)&shared, 0, sizeof(Shared));

@@ -155,15 +155,15 @@ fn attend<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) ->
         let (place, elements) = places.elements("input, row", at, len * head_dim, Format::Pairs)?;
         Ok(read("input, row", place, &[elements]))
     };
-    let queries = kv_heads * group;
+    let [key, value] = form.key_and_value(head);
     let cache = |buffer| {
         let share = places.shape(buffer).get(2).copied().unwrap_or(0);
         update("row, layer, aux", Place::Buffer(buffer), &[head..head + 1, split..split + 1, 0..share, 0..head_dim])
     };
     let mut operands = vec![
         heads(head * group, group)?,
-        heads(queries + head, 1)?,
-        heads(queries + kv_heads + head, 1)?,
+        heads(key, 1)?,
+        heads(value, 1)?,
         cache(keys),
         cache(values),
         write(

@@ -153,12 +153,10 @@ fn append<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) ->
     if first_alike(&Shared::of(places.image).attention, record.shape as usize) != record.shape as usize {
         return Err(Refusal::new("shape", format!("is {}, an earlier kind rotates keys alike", record.shape)));
     }
-    let AttentionForm { kv_heads, group, .. } = layer.form;
-    let [keys, values] = layer.caches;
-    let first = kv_heads * group + record.row;
+    let ([keys, values], [key, value]) = (layer.caches, layer.form.key_and_value(record.row));
     let mut calls = Vec::new();
-    let key = layer.turned(&mut calls, layer.heads(first, 1)?, 1, ("bias", record.bias), &mut 0)?;
-    for (cache, x) in [(keys, key), (values, layer.heads(first + kv_heads, 1)?)] {
+    let key = layer.turned(&mut calls, layer.heads(key, 1)?, 1, ("bias", record.bias), &mut 0)?;
+    for (cache, x) in [(keys, key), (values, layer.heads(value, 1)?)] {
         let operands = vec![layer.cached(cache, true), x];
         calls.push(DecodedCall { params: vec![Param::Pos], ..DecodedCall::new("amk_kernels::kv_append", operands) });
     }

@@ -12,8 +12,10 @@ pub struct AttentionForm {
     pub head_dim: u32,
     /// Query heads per kv head.
     pub group: u32,
-    /// Key/value heads.
+    /// Key/value heads that are kept, copies included.
     pub kv_heads: u32,
+    /// Copies of each, so that few query heads share one.
+    pub copies: u32,
     /// Splits of a kv head's cache.
     pub splits: u32,
     /// Blocks per run of a split.
@@ -44,11 +46,19 @@ pub struct RotaryTable {
 impl AttentionForm {
     /// Returns its C++ type. `tables` are those of the plan.
     fn cpp(self, tables: &[RotaryTable]) -> String {
-        let Self { head_dim, group, kv_heads, splits, run, normed, turned, table, window, cap } = self;
+        let Self { head_dim, group, kv_heads, splits, run, normed, turned, table, window, cap, .. } = self;
         let first: u32 = tables.iter().take(table.unwrap_or(0)).map(|table| table.len).sum();
         let (window, cap) = (window.unwrap_or(0), cap.map_or(0, f32::to_bits));
         let sizes = format!("{head_dim}, {group}, {kv_heads}, {splits}, {run}");
         format!("Attention<{sizes}, {normed}, {turned}, {window}, {first}, {cap:#x}>")
+    }
+
+    /// Where a kept head's key and value are among those of all heads, queries first: the numbers
+    /// of heads.
+    pub(super) fn key_and_value(self, head: u32) -> [u32; 2] {
+        let (queries, heads) = (self.kv_heads * self.group, self.kv_heads / self.copies);
+        let key = queries + head / self.copies;
+        [key, key + heads]
     }
 
     /// The path of the instruction that attends to a split.
@@ -126,6 +136,7 @@ pub(crate) fn defines(plan: &Plan) -> String {
     let macros = [
         ("AMK_HEAD_DIM", head_dim.to_string()),
         ("AMK_KINDS", decoder.forms.len().to_string()),
+        ("AMK_COPIES", decoder.forms.first().map_or(1, |form| form.copies).to_string()),
         ("AMK_TURNS", turns.to_string()),
         ("AMK_OWN_TURNS", u32::from(own_turns).to_string()),
         ("AMK_CACHE_BYTES", cache_of(plan).bytes().to_string()),

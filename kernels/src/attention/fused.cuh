@@ -302,9 +302,9 @@ template <class A> struct Stage {
 
     AMK_DEVICE Stage(const Worker& w, const Record& r, bool owns)
         : query(w.warp < A::GROUP), key(w.warp == KEY_WARP), due(any(query) || appends(w, owns)) {
-        constexpr int PER_HEAD = A::HEAD_DIM / AMK_PER_PACKET, QUERIES = A::KV_HEADS * A::GROUP;
-        const u32 head =
-            query ? r.row * A::GROUP + w.warp : QUERIES + (w.warp - KEY_WARP) * A::KV_HEADS + r.row;
+        constexpr int PER_HEAD = A::HEAD_DIM / AMK_PER_PACKET;
+        const u32 head = query ? r.row * A::GROUP + w.warp
+                               : A::key_head(r.row) + (w.warp - KEY_WARP) * A::to_value();
         if (due)
             vector.issue(w, r.input + head * PER_HEAD, A::NORM && (query || key),
                          key ? r.bias : r.norm);

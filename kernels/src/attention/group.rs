@@ -15,6 +15,9 @@ use amk_cuda::set::Fusion;
 const CAPPED: &str = "amk_kernels::capped_attention";
 const ATTENTION: [&str; 3] = ["amk_kernels::attention", "amk_kernels::window_attention", CAPPED];
 
+/// Query heads that may share a key head: the columns of a product of the tensor cores.
+const MOST_GROUP: u32 = 8;
+
 /// Kinds of attention that a function may have at most: each is code of its own.
 const MOST_KINDS: usize = 2;
 
@@ -57,8 +60,10 @@ pub(crate) struct Heads {
     pub(crate) score_scale: f32,
     /// Query heads.
     pub(crate) count: u32,
-    /// Key heads, positions and head dim: the shape of a cache.
+    /// Key heads with their copies, positions and head dim: the shape of a cache.
     pub(crate) cache: [u32; 3],
+    /// Copies of each key head, which share out its query heads.
+    pub(crate) copies: u32,
     /// Whether queries and keys are normalised per head.
     pub(crate) normed: bool,
 }
@@ -185,8 +190,8 @@ impl Attention {
             })
         });
         let turned = rotation.map_or(0, |rotation| rotation.turned);
-        let (group, normed) = (self.heads.count / kv_heads, self.heads.normed);
-        AttentionForm { head_dim, group, kv_heads, splits, run, normed, turned, table, window, cap }
+        let (group, copies, normed) = (self.heads.count / kv_heads, self.heads.copies, self.heads.normed);
+        AttentionForm { head_dim, group, kv_heads, copies, splits, run, normed, turned, table, window, cap }
     }
 }
 
@@ -247,10 +252,15 @@ fn attention_at(flow: &Flow<'_>, schedule: &Schedule, at: usize, eps: f32) -> Re
         return Err("its caches are kept in f32, and bf16 and e4m3 are computed".to_owned());
     }
     let &[kv_heads, positions, head_dim] = flow.shape(caches[0]) else { return Err(MALFORMED.to_owned()) };
+    let count = flow.shape(q)[0] / head_dim;
+    let copies = copies(count, kv_heads).ok_or_else(|| {
+        format!("{count} query heads share {kv_heads} key heads, and up to {MOST_GROUP} or a multiple may share one")
+    })?;
     let heads = Heads {
         score_scale: flow.float(at).ok_or(MALFORMED)?,
-        count: flow.shape(q)[0] / head_dim,
-        cache: [kv_heads, positions, head_dim],
+        count,
+        cache: [kv_heads * copies, positions, head_dim],
+        copies,
         normed: matches!(norms, Some(Norms::Heads(_))),
     };
     let rotation_of = |rope: Option<usize>| match rope {
@@ -293,6 +303,13 @@ fn attention_at(flow: &Flow<'_>, schedule: &Schedule, at: usize, eps: f32) -> Re
     Ok(Attention { calls, qkv: [q, k, v], norms, result, heads, kind })
 }
 
+/// Returns how often each of `kv_heads` key heads is kept, so that at most [`MOST_GROUP`] of `heads`
+/// query heads share one: each copy is appended to and read as a head of its own.
+fn copies(heads: u32, kv_heads: u32) -> Option<u32> {
+    let group = Some(heads / kv_heads).filter(|&group| heads.is_multiple_of(kv_heads) && group > 0)?;
+    (1..=MOST_GROUP).find(|copies| group.is_multiple_of(*copies) && group / copies <= MOST_GROUP)
+}
+
 /// Returns the bound of an attention's scores, if it has one.
 fn capped_at(flow: &Flow<'_>, at: usize) -> Option<f32> {
     let mut floats = flow.call(at).params.iter().filter_map(|param| match param {
@@ -308,9 +325,6 @@ impl Heads {
         let ([kv_heads, _, head_dim], heads) = (self.cache, self.count);
         if ![64, 128, 256].contains(&head_dim) {
             return Some(format!("its heads have {head_dim} elements, and 64, 128 or 256 are computed"));
-        }
-        if !heads.is_multiple_of(kv_heads) || !(1..=8).contains(&(heads / kv_heads)) {
-            return Some(format!("{heads} query heads share {kv_heads} key heads, and up to 8 may share one"));
         }
         let (workers, rows) = (schedule.workers, schedule.rows.map_or(1, |rows| rows.most));
         if kv_heads > workers {

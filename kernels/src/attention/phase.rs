@@ -222,7 +222,7 @@ impl PhaseKind for Attend {
         let Some(Partials { partial, lse }) = parts else { return };
         let queries = head * group..(head + 1) * group;
         let share = task.plan.shape(keys).get(2).copied().unwrap_or(0);
-        let own = head * head_dim..(head + 1) * head_dim;
+        let own = head / form.copies * head_dim..(head / form.copies + 1) * head_dim;
         let cache =
             |buffer| operand(buffer, &[head..head + 1, split..split + 1, 0..share, 0..head_dim], Access::Update, false);
         let mut operands = vec![

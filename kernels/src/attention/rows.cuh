@@ -73,7 +73,6 @@ template <class A> AMK_DEVICE void begin_block(Worker& w, u32 first, u32 end) {
 
 // Writes the key and the value of a kv head of the record's rows to their pages, a vector a warp.
 template <class A> AMK_DEVICE void append_rows(Worker& w, const Record& r) {
-    constexpr u32 QUERIES = A::KV_HEADS * A::GROUP;
     const u32 end = min(r.aux + r.units, w.p.row_count);
     if (end <= r.aux) return;
     w.stamp(TRACE_INPUTS);
@@ -83,8 +82,8 @@ template <class A> AMK_DEVICE void append_rows(Worker& w, const Record& r) {
         const u32 row = item / 2, pos = w.s.rows[row].pos, at = pos % 64;
         const bool key = item % 2 == 0;
         float2 x[A::HEAD_DIM / 64];
-        load_head<A>(w, r, row, QUERIES + (key ? 0 : A::KV_HEADS) + r.row, A::NORM && key, r.bias,
-                     key ? turns_of<A>(w, row, r.aux) : nullptr, x);
+        load_head<A>(w, r, row, A::key_head(r.row) + (key ? 0 : A::to_value()), A::NORM && key,
+                     r.bias, key ? turns_of<A>(w, row, r.aux) : nullptr, x);
         u8* block = page_block<A>(w, row, r.layer, r.row, pos / 64);
 #pragma unroll
         for (int j = 0; j < A::HEAD_DIM / 64; j++) {

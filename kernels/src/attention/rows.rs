@@ -170,7 +170,8 @@ impl PhaseKind for Append {
         let Some(layer) = decoder.layers.get(self.layer) else { return };
         let &LayerBuffers { qkv: [_, k, v], caches: [keys, values], head_norms, .. } = layer;
         let ([_, _, head_dim], rows) = (decoder.heads(), rows_of(task.plan, column));
-        let own = elements(&(head..head + 1), head_dim);
+        let key = decoder.form(layer).map_or(head, |(form, _)| head / form.copies);
+        let own = elements(&(key..key + 1), head_dim);
         let norm = head_norms.map(|[_, norm]| norm);
         let Some(key) = turned(task, layer, &rows, read(k, std::slice::from_ref(&own)), norm) else { return };
         for (cache, x) in [(keys, key), (values, read(v, &[own]))] {

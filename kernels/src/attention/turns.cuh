@@ -39,6 +39,10 @@ struct Attention {
                       WARPS >= CHUNK_GROUPS && RUN * 4 % CHUNK_GROUPS == 0,
                   "unsupported attention shape");
 
+    // Where the key of a kept head is among those of all heads, queries first; so many further is
+    // its value. AMK_COPIES of each head are kept, so that few query heads share one.
+    AMK_DEVICE static u32 key_head(u32 kept) { return KV_HEADS * GROUP + kept / AMK_COPIES; }
+    AMK_DEVICE static u32 to_value() { return KV_HEADS / AMK_COPIES; }
     // The first position that counts at `pos`.
     AMK_DEVICE static u32 begin(u32 pos) { return WINDOW && pos >= WINDOW ? pos + 1 - WINDOW : 0; }
     AMK_DEVICE static u32 active(u32 pos) {
