@@ -23,9 +23,14 @@ fn code(files: &[&str]) -> String {
 
 /// Runs `tests/device/NAME.cpp` with these macros; `None` without a C++ compiler.
 fn run(name: &str, files: &[&str], defines: &[(&str, &str)]) -> Option<()> {
+    run_with(name, &code(files), defines)
+}
+
+/// The same with this code.
+fn run_with(name: &str, code: &str, defines: &[(&str, &str)]) -> Option<()> {
     let defines: Vec<String> = defines.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let defines: Vec<&str> = defines.iter().map(String::as_str).collect();
-    let Some((_folder, program)) = native::build(&code(files), name, &defines) else {
+    let Some((_folder, program)) = native::build(code, name, &defines) else {
         println!("skipped: no C++ compiler");
         return None;
     };
@@ -159,6 +164,56 @@ fn the_device_rounds_to_e4m3_as_the_cpu_vm() {
         let expected = e4m3::widen(code).to_bits();
         let found = found.next().expect("a number");
         assert!(found == expected || code & 0x7f == 0x7f, "{code:#x} is {found:#x}, not {expected:#x}");
+    }
+}
+
+/// The part of a text from `first` on, up to `end`.
+fn between(text: &str, first: &str, end: &str) -> String {
+    let from = text.find(first).unwrap_or_else(|| panic!("`{first}`"));
+    let len = text[from..].find(end).unwrap_or_else(|| panic!("`{end}`"));
+    text[from..][..len].to_owned()
+}
+
+/// What delivers products, and the embedding. A group of units of a wide step has few parts.
+fn delivery() -> String {
+    let [one, rows, wide] = ["fused", "rows", "wide"].map(|file| native::text(&format!("linear/{file}.cuh")));
+    let [embedding, embeddings] = ["fused", "rows"].map(|file| native::text(&format!("residual/{file}.cuh")));
+    let of_rows = between(&rows, "// Sums the warps' shares of a group", "// Runs a projection; `times`");
+    let scales = between(&wide, "// Shared address of the columns' scales.", "// The part of a team");
+    let of_wide = between(&wide, "// The sums of two neighbouring rows", "// Multiplies a group of units whose");
+    [
+        "#define AMK_EMBEDDING_SCALED (AMK_EMBEDDING_SCALE != 1.0f)\n",
+        &between(&one, "struct GemvShape", "// Input values in flight"),
+        "#if !AMK_ROWS\nstatic bool filtering(Worker&) { return false; }\nstatic void consider(Worker&, u32, float, u32) {}\n",
+        &between(&one, "// The delivery of a group of units", "// The partition of a projection's tape"),
+        "#elif AMK_WIDE\nstruct WideGroup {\n    u32 columns;\n    static constexpr u32 units = UNITS, first = 0, shares = 3;\n\
+         \x20   static u32 pitch() { return LEN + 4; }\n};\n",
+        &(scales + &of_wide),
+        "#else\n",
+        &of_rows,
+        "#endif\n",
+        &(embedding + &embeddings),
+    ]
+    .concat()
+}
+
+#[test]
+fn deliveries_are_sums_of_parts_that_change_as_the_record_says() {
+    for (rows, packets) in [("0", "0"), ("3", "0"), ("8", "1"), ("24", "0")] {
+        let defines = [
+            ("AMK_ROWS", rows),
+            ("AMK_ROW_PACKETS", packets),
+            ("AMK_ROW_BLOCK", "8"),
+            ("AMK_HEAD_DIM", "128"),
+            ("AMK_TURNS", "64"),
+            ("AMK_OWN_TURNS", "1"),
+            ("AMK_EMBEDDING_SCALE", "1.25f"),
+            ("AMK_SUMMANDS", "1"),
+            ("AMK_MAPS", "1"),
+        ];
+        if run_with("delivery", &(code(&[]) + &delivery()), &defines).is_none() {
+            return;
+        }
     }
 }
 

@@ -3,6 +3,11 @@
 #define AMK_WARPS 16
 #include "worker.h"
 
+struct Worker;
+struct Delivery {
+    static bool due(const Worker&, u32) { return true; }
+};
+
 #include "norm.inc"
 
 constexpr u32 LEN = 2624, INPUT = 0, OUTPUT = 4096, NORMED = 8192;
