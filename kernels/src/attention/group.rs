@@ -303,8 +303,8 @@ fn attention_at(flow: &Flow<'_>, schedule: &Schedule, at: usize, eps: f32) -> Re
     Ok(Attention { calls, qkv: [q, k, v], norms, result, heads, kind })
 }
 
-/// Returns how often each of `kv_heads` key heads is kept, so that at most [`MOST_GROUP`] of `heads`
-/// query heads share one: each copy is appended to and read as a head of its own.
+/// Returns how often each of `kv_heads` key heads is kept, so that at most [`MOST_GROUP`] of the
+/// `heads` query heads share one: each copy is appended to and read as a head of its own.
 fn copies(heads: u32, kv_heads: u32) -> Option<u32> {
     let group = Some(heads / kv_heads).filter(|&group| heads.is_multiple_of(kv_heads) && group > 0)?;
     (1..=MOST_GROUP).find(|copies| group.is_multiple_of(*copies) && group / copies <= MOST_GROUP)
