@@ -1,5 +1,5 @@
-//! Fused attention and norms of whole vectors (`kernels/src/attention`, `kernels/src/rms_norm`),
-//! compiled for this machine: the threads of a worker are coroutines. Without a C++ compiler it
+//! Fused attention, norms of whole vectors, short convolutions and deliveries of products, compiled
+//! for this machine: the threads of a worker are coroutines. Without a C++ compiler it
 //! says "skipped".
 
 use crate::native;
@@ -212,6 +212,30 @@ fn deliveries_are_sums_of_parts_that_change_as_the_record_says() {
             ("AMK_MAPS", "1"),
         ];
         if run_with("delivery", &(code(&[]) + &delivery()), &defines).is_none() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn convolutions_are_the_sums_over_the_last_positions() {
+    for (rows, paged, packets) in [("0", "0", "0"), ("0", "1", "0"), ("8", "0", "0"), ("8", "0", "1"), ("24", "0", "0")]
+    {
+        let defines = [
+            ("AMK_ROWS", rows),
+            ("AMK_PAGED", paged),
+            ("AMK_ROW_PACKETS", packets),
+            ("AMK_ROW_BLOCK", "8"),
+            ("AMK_HEAD_DIM", "128"),
+            ("AMK_TURNS", "64"),
+            ("AMK_OWN_TURNS", "1"),
+            ("AMK_CONVS", "2"),
+            ("AMK_CONV_LEN", "64"),
+            ("AMK_TAPS", "3"),
+            ("AMK_CACHE_PAGE", "512"),
+            ("AMK_KV_PAGE", "(512+2*64*64*2)"),
+        ];
+        if run("convolve", &["short_conv/fused.cuh", "short_conv/rows.cuh"], &defines).is_none() {
             return;
         }
     }

@@ -144,6 +144,12 @@ pub(crate) fn copied() -> [(Family, Dims); 2] {
     [with("glm4", &[("HEADS", 12), ("KV_HEADS", 1), ("ROTARY", 32)]), with("qwen3", &[("HEADS", 18), ("KV_HEADS", 2)])]
 }
 
+/// Families with short convolutions.
+pub(crate) fn convolved() -> (Family, Dims) {
+    let (family, dims) = with("lfm2", &[]);
+    (family, sized(family, &dims))
+}
+
 /// Families that add more than products to the residual: multiplied ones.
 pub(crate) fn summands() -> [(Family, Dims); 1] {
     [with("granite", &[])]
@@ -280,6 +286,18 @@ fn key_heads_that_many_queries_share_compute_the_function() {
         println!("{}", family.name);
         check(Decoder::new(family, dims, schedule(), 150, 3).expect("a decoder"));
     }
+}
+
+#[test]
+fn short_convolutions_compute_the_function() {
+    let (family, dims) = convolved();
+    let decoder = Decoder::new(family, dims, schedule(), 150, 3).expect("a decoder");
+    let plan = decoder.plan(Precision::BF16).expect("a plan");
+    let fused = plan.shared.get::<Fused>().expect("fused bodies");
+    assert!(plan.bodies.is_empty() && (fused.convolutions.len(), fused.layers.len()) == (1, 1), "the device fuses all");
+    let modes = [Mode::Shuffled { seed: 1 }, Mode::Delayed { seed: 3 }];
+    let error = error(&decoder, &in_any_order(&decoder, &plan, &modes));
+    assert!(error < MOST_DEVIATIONS, "{error} deviations");
 }
 
 #[test]

@@ -164,7 +164,7 @@ const TOKENS: [(&str, u32); 1] = [("VOCAB", 4096)];
 const ADOPTED: ((&str, &str), [(&str, u32); 1]) = (("llama", "llama_3_2_1b"), [("FFN", 8200)]);
 /// A vocabulary of which the last unit lacks rows.
 const PADDED: [(&str, u32); 1] = [("VOCAB", 4099)];
-/// Layers with attention and with a convolution, by generic tasks.
+/// Layers with attention and with a convolution.
 const CONVOLVED: ((&str, &str), [(&str, u32); 1]) = (("lfm2", "lfm2_1_2b"), [("LAYERS", 3)]);
 /// Heads that fused attention does not compute.
 const HEADS: [(&str, u32); 2] = [("HEAD_DIM", 96), ("ROTARY", 96)];
@@ -178,6 +178,7 @@ fn cases() -> Vec<Case> {
     cases.extend(CENTRED.map(|model| Case::new(model, &TOKENS, Packets, bf16)));
     cases.extend([PARTLY_TURNED, SUMMANDS, COPIED].map(|model| Case::new(model, &TOKENS, Packets, bf16)));
     cases.push(Case::new(ADOPTED.0, &ADOPTED.1, Packets, bf16));
+    cases.push(Case::new(CONVOLVED.0, &CONVOLVED.1, Packets, bf16));
     cases.extend([Counters, Barrier].map(|exchange| Case::new(FUSED[0], &[], exchange, bf16)));
     cases.push(Case::new(ADOPTED.0, &HEADS, Counters, bf16));
     cases.push(Case::in_blocks(FUSED[0], &["Q4_0", "Q8_0", "Q5_1"]));
@@ -195,6 +196,7 @@ fn cases() -> Vec<Case> {
         Case::of_rows(CONVOLVED.0, &CONVOLVED.1, 4, Counters),
         Case::of_rows(CONVOLVED.0, &CONVOLVED.1, 40, Counters),
         Case::of_rows(ADOPTED.0, &HEADS, 8, Barrier),
+        Case::of_rows(ADOPTED.0, &HEADS, 40, Counters),
         Case::of_rows(NORMED[0], &TOKENS, 8, Counters),
         Case::of_rows(NORMED[1], &TOKENS, 40, Counters),
         Case::of_rows(NORMED[2], &TOKENS, 8, Counters),
@@ -442,6 +444,21 @@ fn changes_of_what_is_shared(case: &Case) -> Vec<Change> {
             let caches = &mut shared(image).caches;
             caches[at][0] = caches[next][0];
         }));
+    }
+    for at in 0..fixed.convolutions.len() {
+        all.push(change("convolutions", move |image| shared(image).convolutions[at].0 += 1));
+    }
+    all.push(change("convolutions", |image| {
+        let convolutions = &mut shared(image).convolutions;
+        if convolutions.pop().is_none() {
+            convolutions.push(BufferId(0));
+        }
+    }));
+    if fixed.convolutions.len() > 1 {
+        all.push(change("convolutions", |image| shared(image).convolutions.swap(0, 1)));
+    }
+    for at in 0..2 {
+        all.push(change("convolved", move |image| shared(image).convolved[at] += 1));
     }
     all.push(change("cache", |image| shared(image).cache = DType::E4M3));
     all.push(change("attention", |image| shared(image).attention.clear()));

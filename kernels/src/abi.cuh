@@ -18,6 +18,7 @@ enum DeviceOp {
     OP_ATTEND_ROWS,
     OP_NORM,
     OP_NORM_ROWS,
+    OP_CONVOLVE,
 };
 
 // Maximum input tiles that a warp multiplies in one pass.

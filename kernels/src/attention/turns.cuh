@@ -60,7 +60,11 @@ struct Attention {
     }
     // Where a page has its block of a layer and a head.
     AMK_DEVICE static u64 in_page(u64 page, u32 layer, u32 head) {
+#if AMK_CONVS // whose inputs a page has as well
+        return page * AMK_KV_PAGE + (layer * KV_HEADS + head) * BLOCK_BYTES;
+#else
         return ((page * AMK_LAYERS + layer) * KV_HEADS + head) * BLOCK_BYTES;
+#endif
     }
 };
 

@@ -7,6 +7,7 @@ use super::tile::TileKind;
 use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM, GEMV_TILE_BIT, TILE_K};
 use crate::attention::{self, block};
 use crate::fused::Decoder;
+use crate::short_conv;
 use amk_cuda::image::abi::WARPS;
 use amk_cuda::plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,6 +58,7 @@ pub(crate) fn defines(plan: &Plan) -> String {
         + &format!("#define AMK_ROW_BLOCK {}\n", block(plan))
         + &format!("#define AMK_EMBEDDING_SCALE {}\n", embedding_scale(plan))
         + &attention::defines(plan)
+        + &short_conv::defines(plan)
 }
 
 /// Whether more than a product is added to the residual: one with a bias, or a function of it.
