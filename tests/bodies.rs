@@ -1,5 +1,5 @@
-//! Fused attention and norms of whole vectors (`kernels/src/attention`, `kernels/src/rms_norm`),
-//! compiled for this machine: the threads of a worker are coroutines. Without a C++ compiler it
+//! Fused attention, norms of whole vectors, short convolutions and deliveries of products, compiled
+//! for this machine: the threads of a worker are coroutines. Without a C++ compiler it
 //! says "skipped".
 
 use crate::native;
@@ -23,9 +23,14 @@ fn code(files: &[&str]) -> String {
 
 /// Runs `tests/device/NAME.cpp` with these macros; `None` without a C++ compiler.
 fn run(name: &str, files: &[&str], defines: &[(&str, &str)]) -> Option<()> {
+    run_with(name, &code(files), defines)
+}
+
+/// The same with this code.
+fn run_with(name: &str, code: &str, defines: &[(&str, &str)]) -> Option<()> {
     let defines: Vec<String> = defines.iter().map(|(name, value)| format!("{name}={value}")).collect();
     let defines: Vec<&str> = defines.iter().map(String::as_str).collect();
-    let Some((_folder, program)) = native::build(&code(files), name, &defines) else {
+    let Some((_folder, program)) = native::build(code, name, &defines) else {
         println!("skipped: no C++ compiler");
         return None;
     };
@@ -42,16 +47,31 @@ fn attention(rows: &str, paged: &str, bytes: &str, heads: (u32, u32, f32)) -> Op
 }
 
 /// The same, of a step of rows with packets or without.
-fn attention_by(
+fn attention_by(rows: &str, paged: &str, exchange: (&str, &str), heads: (u32, u32, f32)) -> Option<()> {
+    attention_kept(rows, paged, exchange, heads, Kept { still: false, copies: 1 })
+}
+
+/// What of a key head is kept.
+#[derive(Clone, Copy)]
+struct Kept {
+    /// Heads of the second kind are not rotated.
+    still: bool,
+    /// Heads that are copies of one.
+    copies: u32,
+}
+
+/// The same, of such keys.
+fn attention_kept(
     rows: &str,
     paged: &str,
     (packets, bytes): (&str, &str),
     (head_dim, group, cap): (u32, u32, f32),
+    Kept { still, copies }: Kept,
 ) -> Option<()> {
     let turns = head_dim.to_string();
     let own = u32::from(rows != "0").to_string();
     let (head, group, bits) = (head_dim.to_string(), group.to_string(), format!("{:#x}u", cap.to_bits()));
-    let norm = if cap > 0.0 { "false" } else { "true" };
+    let norm = (cap == 0.0 && !still).to_string();
     let files = ["begin", "cache", "turns", "fused", "rows", "wide"].map(|file| format!("attention/{file}.cuh"));
     let scale = format!("((at)<{}?0.75f:1.25f)", head_dim / 2);
     let defines = [
@@ -67,7 +87,9 @@ fn attention_by(
         ("AMK_TURN_SCALE(p,at)", &scale),
         ("TEST_GROUP", &group),
         ("TEST_TURNED", &head),
-        ("TEST_NORM", norm),
+        ("TEST_NORM", &norm),
+        ("TEST_STILL", &still.to_string()),
+        ("AMK_COPIES", &copies.to_string()),
         ("TEST_CAP", &format!("{cap:?}f")),
         ("TEST_CAP_BITS", &bits),
     ];
@@ -94,6 +116,17 @@ fn attention_of_two_kinds_is_the_sum_over_the_positions() {
     }
     for heads in [(256, 4, 2.0), (128, 4, 0.0)] {
         let _ = attention_by("8", "0", ("1", "2"), heads);
+    }
+}
+
+#[test]
+fn attention_of_heads_that_are_not_rotated_or_copied_is_the_sum_over_the_positions() {
+    for (rows, paged, packets) in [("0", "0", "0"), ("0", "1", "0"), ("8", "0", "1"), ("24", "0", "0")] {
+        for (heads, still, copies) in [((64, 3, 0.0), true, 1), ((128, 4, 0.0), true, 1), ((128, 8, 0.0), false, 2)] {
+            if attention_kept(rows, paged, (packets, "2"), heads, Kept { still, copies }).is_none() {
+                return;
+            }
+        }
     }
 }
 
@@ -131,6 +164,83 @@ fn the_device_rounds_to_e4m3_as_the_cpu_vm() {
         let expected = e4m3::widen(code).to_bits();
         let found = found.next().expect("a number");
         assert!(found == expected || code & 0x7f == 0x7f, "{code:#x} is {found:#x}, not {expected:#x}");
+    }
+}
+
+/// The part of a text from `first` on, up to `end`.
+fn between(text: &str, first: &str, end: &str) -> String {
+    let from = text.find(first).unwrap_or_else(|| panic!("`{first}`"));
+    let len = text[from..].find(end).unwrap_or_else(|| panic!("`{end}`"));
+    text[from..][..len].to_owned()
+}
+
+/// What delivers products, and the embedding. A group of units of a wide step has few parts.
+fn delivery() -> String {
+    let [one, rows, wide] = ["fused", "rows", "wide"].map(|file| native::text(&format!("linear/{file}.cuh")));
+    let [embedding, embeddings] = ["fused", "rows"].map(|file| native::text(&format!("residual/{file}.cuh")));
+    let of_rows = between(&rows, "// Sums the warps' shares of a group", "// Runs a projection; `times`");
+    let scales = between(&wide, "// Shared address of the columns' scales.", "// The part of a team");
+    let of_wide = between(&wide, "// The sums of two neighbouring rows", "// Multiplies a group of units whose");
+    [
+        "#define AMK_EMBEDDING_SCALED (AMK_EMBEDDING_SCALE != 1.0f)\n",
+        &between(&one, "struct GemvShape", "// Input values in flight"),
+        "#if !AMK_ROWS\nstatic bool filtering(Worker&) { return false; }\nstatic void consider(Worker&, u32, float, u32) {}\n",
+        &between(&one, "// The delivery of a group of units", "// The partition of a projection's tape"),
+        "#elif AMK_WIDE\nstruct WideGroup {\n    u32 columns;\n    static constexpr u32 units = UNITS, first = 0, shares = 3;\n\
+         \x20   static u32 pitch() { return LEN + 4; }\n};\n",
+        &(scales + &of_wide),
+        "#else\n",
+        &of_rows,
+        "#endif\n",
+        &(embedding + &embeddings),
+    ]
+    .concat()
+}
+
+#[test]
+fn deliveries_are_sums_of_parts_that_change_as_the_record_says() {
+    for (rows, packets, coded) in [("0", "0", "0"), ("0", "0", "1"), ("3", "0", "0"), ("8", "1", "0"), ("24", "0", "0")]
+    {
+        let defines = [
+            ("AMK_ROWS", rows),
+            ("AMK_ROW_PACKETS", packets),
+            ("AMK_ROW_BLOCK", "8"),
+            ("AMK_HEAD_DIM", "128"),
+            ("AMK_TURNS", "64"),
+            ("AMK_OWN_TURNS", "1"),
+            ("AMK_EMBEDDING_SCALE", "1.25f"),
+            ("AMK_SUMMANDS", "1"),
+            ("AMK_BIASES", "1"),
+            ("AMK_CODED", coded),
+            ("AMK_MAPS", "1"),
+        ];
+        if run_with("delivery", &(code(&[]) + &delivery()), &defines).is_none() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn convolutions_are_the_sums_over_the_last_positions() {
+    for (rows, paged, packets) in [("0", "0", "0"), ("0", "1", "0"), ("8", "0", "0"), ("8", "0", "1"), ("24", "0", "0")]
+    {
+        let defines = [
+            ("AMK_ROWS", rows),
+            ("AMK_PAGED", paged),
+            ("AMK_ROW_PACKETS", packets),
+            ("AMK_ROW_BLOCK", "8"),
+            ("AMK_HEAD_DIM", "128"),
+            ("AMK_TURNS", "64"),
+            ("AMK_OWN_TURNS", "1"),
+            ("AMK_CONVS", "2"),
+            ("AMK_CONV_LEN", "64"),
+            ("AMK_TAPS", "3"),
+            ("AMK_CACHE_PAGE", "512"),
+            ("AMK_KV_PAGE", "(512+2*64*64*2)"),
+        ];
+        if run("convolve", &["short_conv/fused.cuh", "short_conv/rows.cuh"], &defines).is_none() {
+            return;
+        }
     }
 }
 

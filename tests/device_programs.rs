@@ -122,6 +122,39 @@ pub(crate) fn long_heads() -> [(Family, Dims); 2] {
     [with("gemma3", &[("WINDOW", 50), heads[0], heads[1]]), with("gemma2", &[("WINDOW", 130), heads[0], heads[1]])]
 }
 
+/// Families of which one layer rotates heads and the other does not.
+pub(crate) fn partly_turned() -> [(Family, Dims); 1] {
+    [with("smollm3", &[])]
+}
+
+/// Families with norms by the distance from the mean: with biases, and without in a block whose
+/// attention and MLP are parallel.
+pub(crate) fn centred() -> [(Family, Dims); 4] {
+    [
+        with("stablelm", &[]),
+        with("nemotron", &[]),
+        with("starcoder2", &[("WINDOW", 50)]),
+        with("cohere2", &[("WINDOW", 50)]),
+    ]
+}
+
+/// Decoders of which more query heads share a key head than an attention computes together: heads
+/// are copied.
+pub(crate) fn copied() -> [(Family, Dims); 2] {
+    [with("glm4", &[("HEADS", 12), ("KV_HEADS", 1), ("ROTARY", 32)]), with("qwen3", &[("HEADS", 18), ("KV_HEADS", 2)])]
+}
+
+/// Families with short convolutions.
+pub(crate) fn convolved() -> (Family, Dims) {
+    let (family, dims) = with("lfm2", &[]);
+    (family, sized(family, &dims))
+}
+
+/// Families that add more than products to the residual: multiplied ones.
+pub(crate) fn summands() -> [(Family, Dims); 1] {
+    [with("granite", &[])]
+}
+
 fn check(decoder: Decoder) {
     let plan = decoder.plan(Precision::BF16).expect("a plan");
     assert!(plan.bodies.is_empty() && Fused::layers(&plan).len() == 2, "the device fuses all of it");
@@ -224,6 +257,50 @@ fn norms_behind_projections_and_layers_of_two_kinds_compute_the_function() {
 }
 
 #[test]
+fn layers_that_rotate_no_heads_compute_the_function() {
+    for (family, dims) in partly_turned() {
+        println!("{}", family.name);
+        check(Decoder::new(family, dims, schedule(), 270, 3).expect("a decoder"));
+    }
+}
+
+#[test]
+fn products_that_change_before_they_are_added_compute_the_function() {
+    for (family, dims) in summands() {
+        println!("{}", family.name);
+        check(Decoder::new(family, dims, schedule(), 150, 3).expect("a decoder"));
+    }
+}
+
+#[test]
+fn norms_by_the_distance_from_the_mean_compute_the_function() {
+    for (family, dims) in centred() {
+        println!("{}", family.name);
+        check(Decoder::new(family, dims, schedule(), 150, 3).expect("a decoder"));
+    }
+}
+
+#[test]
+fn key_heads_that_many_queries_share_compute_the_function() {
+    for (family, dims) in copied() {
+        println!("{}", family.name);
+        check(Decoder::new(family, dims, schedule(), 150, 3).expect("a decoder"));
+    }
+}
+
+#[test]
+fn short_convolutions_compute_the_function() {
+    let (family, dims) = convolved();
+    let decoder = Decoder::new(family, dims, schedule(), 150, 3).expect("a decoder");
+    let plan = decoder.plan(Precision::BF16).expect("a plan");
+    let fused = plan.shared.get::<Fused>().expect("fused bodies");
+    assert!(plan.bodies.is_empty() && (fused.convolutions.len(), fused.layers.len()) == (1, 1), "the device fuses all");
+    let modes = [Mode::Shuffled { seed: 1 }, Mode::Delayed { seed: 3 }];
+    let error = error(&decoder, &in_any_order(&decoder, &plan, &modes));
+    assert!(error < MOST_DEVIATIONS, "{error} deviations");
+}
+
+#[test]
 fn heads_of_256_elements_compute_the_function() {
     for (family, dims) in long_heads() {
         check(Decoder::new(family, dims, schedule(), 150, 3).expect("a decoder"));
@@ -234,8 +311,8 @@ fn heads_of_256_elements_compute_the_function() {
 #[test]
 fn what_only_device_programs_call_keeps_to_its_formulas() {
     let registry = Registry::linked().expect("the registry");
-    let splits = ["attention_split", "normed_attention_split", "capped_attention_split", "combine_splits"];
-    let parts = ["attention_part", "capped_attention_part"];
+    let splits = ["attention_split", "normed_attention_split", "capped_attention_split", "unturned_attention_split"];
+    let parts = ["attention_part", "capped_attention_part", "combine_splits"];
     for name in splits.into_iter().chain(parts).chain(["adopt", "best", "choose"]) {
         let entry = registry.get(&format!("amk_kernels::{name}")).expect("the instruction");
         let checked = on_cpu(entry, DType::BF16, 4, 5).unwrap_or_else(|error| panic!("{name}: {error}"));

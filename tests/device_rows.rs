@@ -2,7 +2,10 @@
 //! calls one after the other, and within what rounding to bf16 does of the annotated function; on a
 //! GPU the same bound, and bits that do not depend on the other rows of a step.
 
-use crate::device_programs::{bits, cached, eager, error, long_heads, normed, sized, tiny, windowed};
+use crate::device_programs::{
+    bits, cached, centred, convolved, copied, eager, error, long_heads, normed, partly_turned, sized, summands, tiny,
+    windowed, with,
+};
 use crate::gpu;
 use crate::image::in_blocks;
 use amk::ir::schedule::Schedule;
@@ -12,7 +15,7 @@ use amk::rows::RowVm as _;
 use amk::session::Session;
 use amk::vm::cpu::Mode;
 use amk::{Tensor, Token};
-use amk_bench::kernel_check::{Decoder, MOST_DEVIATIONS, fused_as_a_whole};
+use amk_bench::kernel_check::{Decoder, MOST_DEVIATIONS};
 use amk_cuda::{CudaError, GpuTarget, Image, Precision, RowsVm, TARGETS, VmOptions, compile, source};
 use amk_kernels::argmax;
 use amk_models::model::{FAMILIES, Family};
@@ -72,24 +75,28 @@ fn rows_over_caches_in_e4m3_compute_the_function_that_rounds_them() {
     }
 }
 
-/// Families of whose calls the device fuses a part.
-fn partly_fused() -> impl Iterator<Item = Family> {
-    FAMILIES.into_iter().filter(|&family| !fused_as_a_whole(family).expect("a plan"))
+/// Decoders of whose calls the device fuses a part: heads of their size are not computed.
+fn partly_fused() -> impl Iterator<Item = (Family, BTreeMap<String, u32>)> {
+    const NAMES: [&str; 4] = ["granite", "starcoder2", "cohere2", "lfm2"];
+    NAMES.into_iter().map(|name| {
+        let (family, dims) = with(name, &[("HEAD_DIM", 48), ("ROTARY", 48)]);
+        (family, sized(family, &dims))
+    })
 }
 
 #[test]
 fn rows_of_families_with_generic_tasks_compute_the_function() {
-    for family in partly_fused() {
-        println!("{}:", family.name);
-        check_steps((family, sized(family, &tiny())), 6, 6, 80);
+    for of in partly_fused() {
+        println!("{}:", of.0.name);
+        check_steps(of, 6, 6, 80);
     }
 }
 
 #[test]
 fn wide_rows_of_families_with_generic_tasks_compute_the_function() {
-    for family in partly_fused() {
-        println!("{}:", family.name);
-        check_steps((family, sized(family, &tiny())), 20, 24, 80);
+    for of in partly_fused() {
+        println!("{}:", of.0.name);
+        check_steps(of, 20, 24, 80);
     }
 }
 
@@ -106,6 +113,48 @@ fn rows_with_norms_behind_projections_and_layers_of_two_kinds_compute_the_functi
         check_rows(of.clone(), 6, 6);
         check_rows(of, 20, 24);
     }
+}
+
+#[test]
+fn rows_with_layers_that_rotate_no_heads_compute_the_function() {
+    for of in partly_turned() {
+        println!("{}", of.0.name);
+        check_rows(of.clone(), 6, 6);
+        check_rows(of, 20, 24);
+    }
+}
+
+#[test]
+fn rows_with_products_that_change_before_they_are_added_compute_the_function() {
+    for of in summands() {
+        println!("{}", of.0.name);
+        check_rows(of.clone(), 6, 6);
+        check_rows(of, 20, 24);
+    }
+}
+
+#[test]
+fn rows_with_norms_by_the_distance_from_the_mean_compute_the_function() {
+    for of in centred() {
+        println!("{}", of.0.name);
+        check_rows(of.clone(), 6, 6);
+        check_rows(of, 20, 24);
+    }
+}
+
+#[test]
+fn rows_of_key_heads_that_many_queries_share_compute_the_function() {
+    for of in copied() {
+        println!("{}", of.0.name);
+        check_rows(of.clone(), 6, 6);
+        check_rows(of, 20, 44);
+    }
+}
+
+#[test]
+fn rows_with_short_convolutions_compute_the_function() {
+    check_rows(convolved(), 6, 6);
+    check_rows(convolved(), 20, 24);
 }
 
 #[test]
@@ -211,21 +260,23 @@ fn on_gpu() -> impl Iterator<Item = (Family, BTreeMap<String, u32>)> {
 
 #[test]
 fn wide_steps_with_states_of_generic_tasks_are_refused() {
-    let checks = |name: &str, rows| {
-        let family = FAMILIES.into_iter().find(|family| family.name == name).expect("the family");
-        let decoder = decoder((family, sized(family, &tiny())), rows, 24, 80);
+    let checks = |name: &str, head, rows| {
+        let (family, dims) = with(name, &[("HEAD_DIM", head), ("ROTARY", head)]);
+        let decoder = decoder((family, sized(family, &dims)), rows, 24, 80);
         RowsVm::check(&decoder.plan(Precision::BF16).expect("a plan")).map_err(|refused| refused.to_string())
     };
-    assert_eq!([("llama", 24), ("lfm2", 8)].map(|(name, rows)| checks(name, rows)), [(); 2].map(Ok));
-    let refused = checks("lfm2", 9).expect_err("wide steps");
+    for (name, head, rows) in [("llama", 64, 24), ("llama", 48, 8), ("lfm2", 64, 24)] {
+        assert_eq!(checks(name, head, rows), Ok(()), "{name}");
+    }
+    let refused = checks("llama", 48, 9).expect_err("wide steps");
     assert!(refused.contains("states of generic tasks in steps of over 8 rows"), "{refused}");
 }
 
 #[test]
-fn code_for_rows_of_generic_tasks_compiles() {
+fn code_for_rows_of_generic_tasks_and_convolutions_compiles() {
     for target in TARGETS.iter().filter(|target| ["a100", "h200", "rtx5090"].contains(&target.name)) {
-        for (model, rows) in [(("lfm2", "lfm2_1_2b"), 8), (("lfm2", "lfm2_1_2b"), 40), (("cohere2", "command_r7b"), 40)]
-        {
+        let (generic, convolved) = (("stablelm", "stablelm_3b_4e1t"), ("lfm2", "lfm2_1_2b"));
+        for (model, rows) in [(generic, 8), (generic, 40), (convolved, 8), (convolved, 40)] {
             if !compiles(target, model, rows, &[]) {
                 return println!("skipped: no NVRTC");
             }

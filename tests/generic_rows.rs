@@ -300,7 +300,7 @@ fn generic_tasks_of_narrow_and_wide_steps_compute_the_function() {
 fn states_lie_in_the_same_pages_for_steps_of_any_number_of_rows() {
     let family = FAMILIES.into_iter().find(|family| family.name == "lfm2").expect("the family");
     let image = |rows| {
-        let plan = decoder(family, rows, 24).plan(Precision::BF16).expect("a plan");
+        let plan = decoder(family, rows, 24).plan(Precision::F32).expect("a plan");
         let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
         let plain = Image::build(&verified, &plan).expect("the image should be the program").plain;
         let name = |&(id, at): &(BufferId, u64)| (plan.program.buffers[id.index()].name.clone(), at);

@@ -149,13 +149,22 @@ pub(crate) fn in_blocks(plain: &Plan, encodings: &[&str]) -> WeightForms {
 const FUSED: [(&str, &str); 3] = [("llama", "smollm2_135m"), ("qwen3", "qwen3_0_6b"), ("qwen2", "qwen2_5_0_5b")];
 /// With norms behind projections: layers of two kinds, bounds, norms of all heads together.
 const NORMED: [(&str, &str); 3] = [("gemma3", "gemma_3_1b"), ("gemma2", "gemma_2_2b"), ("olmo2", "olmo2_1b")];
+/// Whose first layer alone rotates heads.
+const PARTLY_TURNED: (&str, &str) = ("smollm3", "smollm3_3b");
+/// Whose products are multiplied before they are added to the residual.
+const SUMMANDS: (&str, &str) = ("granite", "granite_3_2b");
+/// Of whose query heads more share a key head than an attention computes together.
+const COPIED: (&str, &str) = ("glm4", "glm4_9b");
+/// With norms by the distance from the mean: with biases, which other products have as well, and
+/// without.
+const CENTRED: [(&str, &str); 2] = [("starcoder2", "starcoder2_7b"), ("cohere2", "command_r7b")];
 /// As many as the workers can choose among.
 const TOKENS: [(&str, u32); 1] = [("VOCAB", 4096)];
 /// Rows that are not multiples of 32: the residual is adopted from generic tasks.
 const ADOPTED: ((&str, &str), [(&str, u32); 1]) = (("llama", "llama_3_2_1b"), [("FFN", 8200)]);
 /// A vocabulary of which the last unit lacks rows.
 const PADDED: [(&str, u32); 1] = [("VOCAB", 4099)];
-/// Layers with attention and with a convolution, by generic tasks.
+/// Layers with attention and with a convolution.
 const CONVOLVED: ((&str, &str), [(&str, u32); 1]) = (("lfm2", "lfm2_1_2b"), [("LAYERS", 3)]);
 /// Heads that fused attention does not compute.
 const HEADS: [(&str, u32); 2] = [("HEAD_DIM", 96), ("ROTARY", 96)];
@@ -166,7 +175,10 @@ fn cases() -> Vec<Case> {
     let (bf16, f32) = (Precision::BF16, Precision::F32);
     let mut cases: Vec<Case> = FUSED.map(|model| Case::new(model, &[], Packets, bf16)).into();
     cases.extend(NORMED.map(|model| Case::new(model, &TOKENS, Packets, bf16)));
+    cases.extend(CENTRED.map(|model| Case::new(model, &TOKENS, Packets, bf16)));
+    cases.extend([PARTLY_TURNED, SUMMANDS, COPIED].map(|model| Case::new(model, &TOKENS, Packets, bf16)));
     cases.push(Case::new(ADOPTED.0, &ADOPTED.1, Packets, bf16));
+    cases.push(Case::new(CONVOLVED.0, &CONVOLVED.1, Packets, bf16));
     cases.extend([Counters, Barrier].map(|exchange| Case::new(FUSED[0], &[], exchange, bf16)));
     cases.push(Case::new(ADOPTED.0, &HEADS, Counters, bf16));
     cases.push(Case::in_blocks(FUSED[0], &["Q4_0", "Q8_0", "Q5_1"]));
@@ -184,10 +196,16 @@ fn cases() -> Vec<Case> {
         Case::of_rows(CONVOLVED.0, &CONVOLVED.1, 4, Counters),
         Case::of_rows(CONVOLVED.0, &CONVOLVED.1, 40, Counters),
         Case::of_rows(ADOPTED.0, &HEADS, 8, Barrier),
+        Case::of_rows(ADOPTED.0, &HEADS, 40, Counters),
         Case::of_rows(NORMED[0], &TOKENS, 8, Counters),
         Case::of_rows(NORMED[1], &TOKENS, 40, Counters),
         Case::of_rows(NORMED[2], &TOKENS, 8, Counters),
         Case::of_rows(NORMED[2], &TOKENS, 16, Counters),
+        Case::of_rows(PARTLY_TURNED, &TOKENS, 8, Counters),
+        Case::of_rows(SUMMANDS, &TOKENS, 8, Counters),
+        Case::of_rows(CENTRED[0], &TOKENS, 8, Counters),
+        Case::of_rows(CENTRED[0], &TOKENS, 40, Counters),
+        Case::of_rows(COPIED, &TOKENS, 8, Counters),
     ]);
     cases
 }
@@ -427,20 +445,36 @@ fn changes_of_what_is_shared(case: &Case) -> Vec<Change> {
             caches[at][0] = caches[next][0];
         }));
     }
+    for at in 0..fixed.convolutions.len() {
+        all.push(change("convolutions", move |image| shared(image).convolutions[at].0 += 1));
+    }
+    all.push(change("convolutions", |image| {
+        let convolutions = &mut shared(image).convolutions;
+        if convolutions.pop().is_none() {
+            convolutions.push(BufferId(0));
+        }
+    }));
+    if fixed.convolutions.len() > 1 {
+        all.push(change("convolutions", |image| shared(image).convolutions.swap(0, 1)));
+    }
+    for at in 0..2 {
+        all.push(change("convolved", move |image| shared(image).convolved[at] += 1));
+    }
     all.push(change("cache", |image| shared(image).cache = DType::E4M3));
     all.push(change("attention", |image| shared(image).attention.clear()));
     if fixed.attention.len() > 1 {
         all.push(change("attention", |image| shared(image).attention.swap(0, 1)));
     }
-    let forms: [fn(&mut AttentionForm); 10] = [
+    let forms: [fn(&mut AttentionForm); 11] = [
         |form| form.head_dim ^= 192,
         |form| form.group += 1,
         |form| form.kv_heads -= 1,
+        |form| form.copies += 1,
         |form| form.splits -= 1,
         |form| form.run += 2,
         |form| form.normed ^= true,
-        |form| form.turned -= 4,
-        |form| form.table += 1,
+        |form| form.turned = form.turned.wrapping_sub(4),
+        |form| form.table = form.table.map_or(Some(0), |table| (table == 0).then_some(1)),
         |form| form.window = Some(form.window.unwrap_or(0) + 7),
         |form| form.cap = Some(form.cap.unwrap_or(0.0) + 3.0),
     ];

@@ -68,6 +68,7 @@ fn device_programs_of_a_layer() {
             ("ROTARY", 64),
             ("FFN", 64),
             ("WINDOW", 100),
+            ("TAPS", 3),
             ("CONTEXT", 256),
         ];
         let dims = dims.into_iter().filter(|(name, _)| graph.dims.iter().any(|dim| dim == name));
@@ -77,7 +78,8 @@ fn device_programs_of_a_layer() {
         let instance = Instance { name: "two_layers".into(), dims, floats, ..graph.instances[0].clone() };
         let schedule = Schedule { workers: 2, run: 2, ..TARGETS[5].schedule() };
         let plan = plan_for(family.kernel, &instance, &schedule, Precision::BF16).expect("a plan");
-        assert_eq!(Decoder::layers(&plan).len(), 2, "attention in splits");
+        let fused = plan.shared.get::<Decoder>().expect("fused bodies");
+        assert_eq!(fused.layers.len() + fused.convolutions.len(), 2, "attention in splits, or convolutions");
         insta::assert_snapshot!(format!("device_program_{}", family.name), one_layer(&text::print(&plan.program)));
     }
 }

@@ -18,6 +18,7 @@ enum DeviceOp {
     OP_ATTEND_ROWS,
     OP_NORM,
     OP_NORM_ROWS,
+    OP_CONVOLVE,
 };
 
 // Maximum input tiles that a warp multiplies in one pass.
@@ -64,6 +65,10 @@ constexpr u32 NORM_LENGTH = 16777215;
 constexpr u32 NORM_COMPUTED = 16777216;
 // Bit of a norm's shape: the result is added to the residual.
 constexpr u32 NORM_ADDED = 33554432;
+// Bit of a norm's shape: the values are normalised by their distance from the mean.
+#define NORM_CENTRED 67108864
+// Bit of a norm's shape: a bias is added.
+#define NORM_BIASED 134217728
 // Row pairs of a group of units, each with a place in the race of the logits.
 constexpr u32 TOPS = 64;
 // Rounds of probes in a filtered draw.
@@ -105,7 +110,7 @@ struct DecoderParams {
     u32 kv_blocks;
     // Scale of rotated values.
     float rope_scale;
-    // Epsilon of every RMSNorm of a fused task.
+    // Epsilon of every norm of a fused task.
     float eps;
     // Scale of the attention scores.
     float score_scale;

@@ -49,6 +49,10 @@ device_constants! {
     NORM_COMPUTED = 0x100_0000 => "constexpr u32 NORM_COMPUTED =";
     /// Bit of a norm's shape: the result is added to the residual.
     NORM_ADDED = 0x200_0000 => "constexpr u32 NORM_ADDED =";
+    /// Bit of a norm's shape: the values are normalised by their distance from the mean.
+    NORM_CENTRED = 0x400_0000 => "#define NORM_CENTRED";
+    /// Bit of a norm's shape: a bias is added.
+    NORM_BIASED = 0x800_0000 => "#define NORM_BIASED";
     /// Row pairs of a group of units, each with a place in the race of the logits.
     TOPS = 64 => "constexpr u32 TOPS =";
     /// Rounds of probes in a filtered draw.
@@ -78,7 +82,7 @@ device_structs! {
         kv_blocks: u32,
         /// Scale of rotated values.
         rope_scale: f32,
-        /// Epsilon of every RMSNorm of a fused task.
+        /// Epsilon of every norm of a fused task.
         eps: f32,
         /// Scale of the attention scores.
         score_scale: f32,

@@ -30,6 +30,8 @@ pub(crate) const DEVICE: DeviceCode = DeviceCode {
         ("linear/wide.cuh", include_str!("linear/wide.cuh")),
         ("rms_norm/rows.cuh", include_str!("rms_norm/rows.cuh")),
         ("residual/rows.cuh", include_str!("residual/rows.cuh")),
+        ("short_conv/fused.cuh", include_str!("short_conv/fused.cuh")),
+        ("short_conv/rows.cuh", include_str!("short_conv/rows.cuh")),
         ("attention/rows.cuh", include_str!("attention/rows.cuh")),
         ("attention/wide.cuh", include_str!("attention/wide.cuh")),
     ],

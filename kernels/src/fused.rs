@@ -11,6 +11,7 @@ pub use crate::attention::{
 use crate::choose::{BEST, CHOOSE, Choice, PROBE, ROWS};
 pub use crate::choose::{Best, Choose, ChooseRows, Draw, Probe};
 use crate::cuda::{DEVICE, ROW_DEVICE, TYPES};
+use crate::layer_norm::CentredNorms;
 use crate::linear::GEMV;
 use crate::linear::group::Projections;
 use crate::linear::source;
@@ -18,7 +19,9 @@ pub use crate::linear::{Function, Gemv, Input, Output, TileKind, Tiles, coded};
 use crate::residual::{ADOPT, EMBED, Embedding};
 pub use crate::residual::{Adopt, Embed};
 use crate::rms_norm::{NORM, NORM_ROWS, NormedResiduals};
-pub use crate::rms_norm::{Norm, NormOutput, NormRows};
+pub use crate::rms_norm::{Norm, NormBy, NormOutput, NormRows};
+use crate::short_conv::{CONVOLVE, Convolutions};
+pub use crate::short_conv::{ConvBuffers, Convolve};
 use amk::ir::{Buffer, BufferId, BufferKind, DType, Program};
 use amk_cuda::image::Image;
 use amk_cuda::image::decode::Refusal;
@@ -72,8 +75,9 @@ amk_cuda::inventory::submit! {
             ATTEND_ROWS,
             NORM,
             NORM_ROWS,
+            CONVOLVE,
         ],
-        fusions: &[&Attentions, &Projections, &NormedResiduals, &Embedding],
+        fusions: &[&Attentions, &Projections, &NormedResiduals, &CentredNorms, &Convolutions, &Embedding],
         sampling: Some(&Choice),
         rows: RowCode { structs: ROWS.0, params: ROWS.1, code: ROW_DEVICE },
         shared: &DecoderState,
@@ -103,6 +107,10 @@ pub struct Decoder {
     pub functions: Vec<Function>,
     /// The kinds of tiles of its projections, by number.
     pub tiles: Vec<&'static TileKind>,
+    /// Buffers of the fused short convolutions.
+    pub convolutions: Vec<ConvBuffers>,
+    /// Their channels, and inputs of each.
+    pub convolved: [u32; 2],
 }
 
 impl Decoder {
@@ -137,10 +145,11 @@ impl Decoder {
         self.forms.first().map_or(0, |form| form.splits)
     }
 
-    /// Returns the form of a layer's attention and its table of frequencies.
-    pub(crate) fn form(&self, layer: &LayerBuffers) -> Option<(AttentionForm, RotaryTable)> {
+    /// Returns the form of a layer's attention, and its table of frequencies if it rotates.
+    pub(crate) fn form(&self, layer: &LayerBuffers) -> Option<(AttentionForm, Option<RotaryTable>)> {
         let form = *self.forms.get(layer.kind)?;
-        Some((form, *self.tables.get(form.table)?))
+        let table = form.table.and_then(|table| self.tables.get(table).copied());
+        (form.table.is_some() == table.is_some()).then_some((form, table))
     }
 }
 
@@ -153,6 +162,10 @@ pub struct Shared {
     pub embedding_scale: Option<f32>,
     /// Keys and values of each layer of fused attention, in memory order.
     pub caches: Vec<[BufferId; 2]>,
+    /// Inputs of each fused short convolution, in memory order, behind the caches.
+    pub convolutions: Vec<BufferId>,
+    /// Their channels, and inputs of each.
+    pub convolved: [u32; 2],
     /// Element type of the caches.
     pub cache: DType,
     /// The kinds of fused attention that the plan has, by number.
@@ -172,7 +185,7 @@ pub struct Shared {
     pub kv_blocks: u32,
     /// Whether these are pages of sequences.
     pub paged: bool,
-    /// Epsilon of every RMSNorm of a fused task.
+    /// Epsilon of every norm of a fused task.
     pub eps: f32,
     /// Scale of attention scores.
     pub score_scale: f32,
@@ -252,6 +265,8 @@ impl Shared {
             embedding: decoder.embedding,
             embedding_scale: decoder.embedding_scale,
             caches: decoder.layers.iter().map(|layer| layer.caches).collect(),
+            convolutions: decoder.convolutions.iter().map(|buffers| buffers.inputs).collect(),
+            convolved: decoder.convolved,
             cache: cache_of(plan),
             attention: decoder.forms,
             tables: decoder.tables,
@@ -279,16 +294,15 @@ impl Shared {
         self.tables.iter().map(|table| table.len).sum()
     }
 
-    /// Returns the bytes of the caches of fused attention.
+    /// Returns the bytes of the caches of fused attention and of the inputs of convolutions.
     fn kv_bytes(&self) -> u64 {
         u64::from(self.kv_blocks) * self.page_bytes()
     }
 
     /// Returns the bytes of a block of positions, in all layers and heads.
     fn page_bytes(&self) -> u64 {
-        let of_position = 2 * self.cache.bytes();
-        let block = |form: &AttentionForm| u64::from(form.kv_heads) * u64::from(BLOCK * form.head_dim * of_position);
-        self.caches.len() as u64 * self.attention.first().map_or(0, block)
+        let of_caches = cache_page_bytes(&self.attention, self.cache, self.caches.len());
+        of_caches + conv_page_bytes(self.convolved, self.convolutions.len())
     }
 
     /// Checks the parameters that are the same in all launches.
@@ -321,7 +335,30 @@ impl Shared {
             return Err(Refusal::new("cache", what));
         }
         self.check_attention(program, decoder)?;
-        self.check_caches(program)
+        self.check_caches(program)?;
+        self.check_convolutions(program, decoder)
+    }
+
+    /// Checks inputs `[positions, channels]` of convolutions.
+    fn check_convolutions(&self, program: &Program, decoder: &Decoder) -> Result<(), Refusal> {
+        if self.convolved != decoder.convolved {
+            let (found, expected) = (self.convolved, decoder.convolved);
+            return Err(Refusal::new("convolved", format!("is {found:?}, the plan has {expected:?}")));
+        }
+        let [channels, _] = self.convolved;
+        let fits = |id: &BufferId| {
+            let of = |buffer: &Buffer| (buffer.kind, buffer.dtype) == (BufferKind::State, DType::BF16);
+            let inputs = program.buffers.get(id.index()).filter(|buffer| of(buffer));
+            inputs.is_some_and(|inputs| inputs.shape == [program.positions, channels])
+        };
+        let twice = |(at, id): (usize, &BufferId)| self.convolutions[..at].contains(id);
+        if !self.convolutions.iter().all(fits) || self.convolutions.iter().enumerate().any(twice) {
+            return Err(Refusal::new("convolutions", "have a buffer twice, or one that is not of their form"));
+        }
+        if self.convolutions.len() != decoder.convolutions.len() {
+            return Err(Refusal::new("convolutions", format!("are {}", self.convolutions.len())));
+        }
+        Ok(())
     }
 
     /// Checks what the calls of tasks do not show: tables are as the launch finds them one after
@@ -334,14 +371,18 @@ impl Shared {
             let (found, expected) = (&self.tables, &decoder.tables);
             return Err(Refusal::new("tables", format!("are {found:?}, the plan has {expected:?}")));
         }
-        let turned = |form: &AttentionForm| self.tables.get(form.table).map(|table| 2 * table.len) == Some(form.turned);
+        let turned = |form: &AttentionForm| match form.table {
+            Some(table) => self.tables.get(table).map(|table| 2 * table.len) == Some(form.turned),
+            None => form.turned == 0,
+        };
         if !self.attention.iter().all(turned) {
             return Err(Refusal::new("attention", "rotates other elements than its tables are for"));
         }
-        let dealt = |forms: &[AttentionForm]| forms.iter().map(|form| (form.splits, form.run)).collect::<Vec<_>>();
+        let dealt = |form: &AttentionForm| (form.splits, form.run, form.copies);
+        let dealt = |forms: &[AttentionForm]| forms.iter().map(dealt).collect::<Vec<_>>();
         let (found, expected) = (dealt(&self.attention), dealt(&decoder.forms));
         if found != expected {
-            let what = format!("have the splits and runs {found:?}, the program's buffers {expected:?}");
+            let what = format!("have the splits, runs and copies {found:?}, the program's buffers {expected:?}");
             return Err(Refusal::new("attention", what));
         }
         Ok(())
@@ -382,6 +423,18 @@ impl Shared {
         }
         Ok(())
     }
+}
+
+/// Bytes of a block of positions in the caches of so many layers.
+pub(crate) fn cache_page_bytes(forms: &[AttentionForm], cache: DType, layers: usize) -> u64 {
+    let of_position = 2 * cache.bytes();
+    let block = |form: &AttentionForm| u64::from(form.kv_heads) * u64::from(BLOCK * form.head_dim * of_position);
+    layers as u64 * forms.first().map_or(0, block)
+}
+
+/// Bytes of a block of positions in the inputs of so many convolutions.
+pub(crate) fn conv_page_bytes([channels, _]: [u32; 2], convolutions: usize) -> u64 {
+    convolutions as u64 * u64::from(BLOCK * channels * DType::BF16.bytes())
 }
 
 /// Returns the blocks of 64 positions of each kv head's cache: those of one sequence, or the pages

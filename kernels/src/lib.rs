@@ -12,7 +12,7 @@
 //! | multipliers, bounds | [`scale`], [`soft_cap`] |
 //! | residual | [`add`] |
 //! | choice | [`argmax`] |
-//! | attention in splits of the cache | [`attention_split`], [`normed_attention_split`], [`capped_attention_split`], [`attention_part`], [`capped_attention_part`], [`combine_splits`] |
+//! | attention in splits of the cache | [`attention_split`], [`normed_attention_split`], [`capped_attention_split`], [`unturned_attention_split`], [`attention_part`], [`capped_attention_part`], [`combine_splits`] |
 //! | values exchanged between workers | [`adopt`], [`best`], [`first_probe`], [`probe`], [`choose`] and what workers without rows do |
 //!
 //! An instruction is an ordinary function over whole tensors. A task of a program calls it on the
@@ -48,7 +48,7 @@ pub use add::{add, add_bias};
 pub use argmax::argmax;
 pub use attention::{
     attention, attention_part, attention_split, capped_attention, capped_attention_part, capped_attention_split,
-    combine_splits, normed_attention_split, window_attention,
+    combine_splits, normed_attention_split, unturned_attention_split, window_attention,
 };
 pub use choose::{best, choose, first_probe, no_best, no_first_probe, no_probe, probe};
 pub use embed::embed;

@@ -5,11 +5,12 @@
 #include "attention.inc"
 
 constexpr u32 HEAD = AMK_HEAD_DIM, GROUP = TEST_GROUP, KV_HEADS = 2, SPLITS = 3, RUN = 2, HEADS = GROUP * KV_HEADS;
-constexpr u32 ALL = HEADS + 2 * KV_HEADS, CONTEXT = 1024, TURNED = TEST_TURNED, TABLE = TURNED / 2;
-constexpr bool NORM = TEST_NORM;
+constexpr u32 COPIES = AMK_COPIES, KEYS = KV_HEADS / COPIES; // of each head; heads of keys
+constexpr u32 ALL = HEADS + 2 * KEYS, CONTEXT = 1024, TURNED = TEST_TURNED, TABLE = TURNED / 2;
+constexpr bool NORM = TEST_NORM, STILL = TEST_STILL; // STILL: heads of the second kind are not rotated
 constexpr float CAP = TEST_CAP;
 constexpr u32 CAP_BITS = TEST_CAP_BITS;
-template <u32 KIND> using Kind = Attention<HEAD, GROUP, KV_HEADS, SPLITS, RUN, NORM, TURNED, KIND ? 0 : 100, KIND * TABLE, CAP_BITS>;
+template <u32 KIND> using Kind = Attention<HEAD, GROUP, KV_HEADS, SPLITS, RUN, NORM, KIND && STILL ? 0 : TURNED, KIND ? 0 : 100, KIND * TABLE, CAP_BITS>;
 
 typedef std::vector<float> Vector;
 // Keys and values of a sequence in a layer, by head and position.
@@ -36,7 +37,7 @@ static Vector ready(const float* from, u32 weight, u32 kind, u32 pos) {
         for (u32 d = 0; d < HEAD; d++) x[d] *= scale * constant(constants.data(), weight + d);
     }
     Vector y = x;
-    for (u32 i = 0; i < TABLE; i++) {
+    for (u32 i = 0; i < (kind && STILL ? 0 : TABLE); i++) {
         const float angle = (float)pos * inv_freq[kind * TABLE + i];
         const double scale = kind ? 1.25 : 0.75, c = cos(angle) * scale, s = sin(angle) * scale;
         y[i] = x[i] * c - x[i + TABLE] * s, y[i + TABLE] = x[i + TABLE] * c + x[i] * s;
@@ -141,8 +142,8 @@ template <u32 LAYER> static void step(u32 pos) {
     constexpr u32 INPUT = 0, PARTIAL = 1 << 16, OUTPUT = 1 << 19;
     for (u32 i = 0; i < ALL * HEAD / 2; i++) packets[INPUT + i] = (u64)7 << 32 | pack_bf16(qkv[2 * i], qkv[2 * i + 1]);
     for (u32 head = 0; head < KV_HEADS; head++) {
-        const Vector key = ready(&qkv[(HEADS + head) * HEAD], HEAD, LAYER, pos);
-        for (u32 d = 0; d < HEAD; d++) cache.keys[head][pos * HEAD + d] = key[d], cache.values[head][pos * HEAD + d] = kept(qkv[(HEADS + KV_HEADS + head) * HEAD + d]);
+        const Vector key = ready(&qkv[(HEADS + head / COPIES) * HEAD], HEAD, LAYER, pos);
+        for (u32 d = 0; d < HEAD; d++) cache.keys[head][pos * HEAD + d] = key[d], cache.values[head][pos * HEAD + d] = kept(qkv[(HEADS + KEYS + head / COPIES) * HEAD + d]);
         for (u32 split = 0; split < SPLITS; split++) {
             const Record r = {1, INPUT, OUTPUT, LAYER, head, 0, HEAD, LAYER, split, PARTIAL};
             memset((void*)&shared, 0, sizeof(Shared));

@@ -49,8 +49,8 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
         const Vector& qkv = inputs.back();
         for (u32 i = 0; i < ALL * HEAD / 2; i++) put_pair(INPUT, i, row, pack_bf16(qkv[2 * i], qkv[2 * i + 1]));
         for (u32 head = 0; head < KV_HEADS; head++) {
-            const Vector key = ready(&qkv[(HEADS + head) * HEAD], HEAD, LAYER, pos);
-            for (u32 d = 0; d < HEAD; d++) cache.keys[head][pos * HEAD + d] = key[d], cache.values[head][pos * HEAD + d] = kept(qkv[(HEADS + KV_HEADS + head) * HEAD + d]);
+            const Vector key = ready(&qkv[(HEADS + head / COPIES) * HEAD], HEAD, LAYER, pos);
+            for (u32 d = 0; d < HEAD; d++) cache.keys[head][pos * HEAD + d] = key[d], cache.values[head][pos * HEAD + d] = kept(qkv[(HEADS + KEYS + head / COPIES) * HEAD + d]);
         }
     }
 #if AMK_ROW_PACKETS

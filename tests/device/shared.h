@@ -5,7 +5,7 @@
 struct Shared : Kept {
     alignas(16) float scratch[SCRATCH_FLOATS];
     RowWords rows[(AMK_ROWS + 3) / 4 * 4 + 1];
-    u32 appended;
+    u32 appended, token;
 };
 static_assert(sizeof(Shared) <= RING, "the ring lies behind it");
 static Shared& shared = *(Shared*)arena;
@@ -22,7 +22,8 @@ struct Worker {
     void end_task(bool) const { of_block.wait(); }
     u32 acquire(u32 ahead = 0) const { return data + (released + ahead) * AMK_CHUNK; }
     void release() { released++; }
-    void publish(u32 offset, u32 value) const { p.packets[offset] = (u64)epoch << 32 | value; }
+    void publish(u64* to, u32 value) const { *to = (u64)epoch << 32 | value; }
+    void publish(u32 offset, u32 value) const { publish(p.packets + offset, value); }
     void publish_wide(u32 offset, u32 x, u32 y, u32 z) const { p.packets[offset] = (u64)y << 32 | x, publish(offset + 1, z); }
     bool missing(u32 offset, u32 got) const {
         if (got == epoch) return true;
@@ -33,14 +34,17 @@ struct Worker {
     bool lacks(const u32* at) const { exit(printf("word %td never came\n", at - (const u32*)p.packets)); }
     u32 first_row() const { return AMK_ROW_PACKETS ? AMK_ROWS : 0; }
     u64* words(u32 offset, u32 row) const { return p.packets + (offset + (u64)(row + first_row()) * AMK_ROW_WORDS); }
+    float* partial() const { return s.scratch; }
+    float* logits() const { return p.logits; }
+    u32 read(u32 offset) const { return (u32)p.packets[offset]; }
+    template <class F> void for_own_rows(const Record& r, F f) const {
+        for (u32 i = 2 * thread(); i < r.units * AMK_UNIT; i += 2 * THREADS) f(i, true), f(i + 1, true);
+    }
     void* memory(u32 at) const { return __cvta_shared_to_generic(data + at); }
     u32 row_scratch() const { return data + AMK_SLOTS * AMK_CHUNK; }
     void stamp(int) const {}
 };
 static void await_by_warp(Worker&, const Record&) {}
-struct Delivery {
-    static bool due(const Worker&, u32) { return true; }
-};
 static Params params;
 static Record record;
 // A worker for what all of them see alike.

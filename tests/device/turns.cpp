@@ -14,6 +14,7 @@ using std::min;
 #define AMK_CHUNK 32768
 #define AMK_WARPS 16
 #define AMK_HEAD_DIM 256
+#define AMK_COPIES 1
 #define AMK_LAYERS 2
 constexpr int SCRATCH_FLOATS = 4352; // as vm/worker.cuh has it
 constexpr u32 FRESH = ~0u;

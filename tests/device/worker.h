@@ -113,6 +113,9 @@ struct Params {
     const u32* page_tables;
     u32 rotary, kv_blocks, pos, row_count;
     float rope_scale, score_scale, eps;
+    const Elem* embedding;
+    u32 hidden, logit_stride;
+    float* logits;
 };
 struct Feed {
     const u8* from;

@@ -204,7 +204,7 @@ fn place_constants(plan: &Plan) -> (Vec<(BufferId, u32)>, u32) {
     for id in plan.phases.iter().flat_map(|phase| phase.kind().constants(plan)) {
         if constants.iter().all(|&(known, _)| known != id) {
             constants.push((id, next));
-            next += plan.extent(id);
+            next += plan.program.buffers.get(id.index()).map_or(0, |buffer| buffer.len() as u32);
         }
     }
     (constants, next)

@@ -202,7 +202,8 @@ impl RowsVm {
     /// # Errors
     /// [`Unsupported`]: a generic task has a state in steps of more than [`NARROW_ROWS`] rows.
     pub fn check(plan: &Plan) -> Result<(), Unsupported> {
-        // Wide steps with the state of a convolution were seen not to end.
+        // Wide steps with the state of a convolution were seen not to end; since then lanes that
+        // deliver apart do not vote, and it was not tried again.
         if plan.is_wide() && Image::page_bytes(plan) > 0 {
             let what = format!("states of generic tasks in steps of over {NARROW_ROWS} rows");
             return Err(Unsupported { what, at: plan.program.name.clone() });

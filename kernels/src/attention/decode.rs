@@ -14,8 +14,12 @@ use std::collections::HashMap;
 
 /// The instruction that joins splits. The image leaves it to the program.
 const COMBINE: &str = "amk_kernels::combine_splits";
-const ATTEND: [&str; 3] =
-    ["amk_kernels::attention_split", "amk_kernels::normed_attention_split", "amk_kernels::capped_attention_split"];
+const ATTEND: [&str; 4] = [
+    "amk_kernels::attention_split",
+    "amk_kernels::normed_attention_split",
+    "amk_kernels::capped_attention_split",
+    "amk_kernels::unturned_attention_split",
+];
 
 /// Records of attention splits.
 pub(crate) const SPLIT: RecordKind = RecordKind {
@@ -86,13 +90,15 @@ fn layer(places: &Places<'_>, partial: BufferId) -> Result<Option<u32>, Refusal>
     Ok(caches.iter().position(|[known, _]| Some(known) == keys).map(|layer| layer as u32))
 }
 
-/// Returns the form of an attention of kind `kind`, and its table of frequencies.
-pub(super) fn form(places: &Places<'_>, kind: u32) -> Result<(AttentionForm, RotaryTable), Refusal> {
+/// Returns the form of an attention of kind `kind`, and its table of frequencies if it rotates.
+pub(super) fn form(places: &Places<'_>, kind: u32) -> Result<(AttentionForm, Option<RotaryTable>), Refusal> {
     let shared = Shared::of(places.image);
     let form = shared.attention.get(kind as usize);
     let form = form.ok_or_else(|| Refusal::new("op, shape", format!("is an attention of kind {kind}")))?;
-    let table = shared.tables.get(form.table);
-    Ok((*form, *table.ok_or_else(|| Refusal::new("op", "is an attention, and there are no frequencies"))?))
+    let Some(table) = form.table else { return Ok((*form, None)) };
+    let table = shared.tables.get(table);
+    let table = table.ok_or_else(|| Refusal::new("op", "is an attention, and there are no frequencies"))?;
+    Ok((*form, Some(*table)))
 }
 
 /// Returns the split results `[heads, splits, head_dim]` and the buffer they are combined into.
@@ -149,16 +155,15 @@ fn attend<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) ->
         let (place, elements) = places.elements("input, row", at, len * head_dim, Format::Pairs)?;
         Ok(read("input, row", place, &[elements]))
     };
-    let queries = kv_heads * group;
+    let [key, value] = form.key_and_value(head);
     let cache = |buffer| {
         let share = places.shape(buffer).get(2).copied().unwrap_or(0);
         update("row, layer, aux", Place::Buffer(buffer), &[head..head + 1, split..split + 1, 0..share, 0..head_dim])
     };
     let mut operands = vec![
         heads(head * group, group)?,
-        heads(queries + head, 1)?,
-        heads(queries + kv_heads + head, 1)?,
-        early("tables", Place::Buffer(table.freqs), &[0..table.len]),
+        heads(key, 1)?,
+        heads(value, 1)?,
         cache(keys),
         cache(values),
         write(
@@ -173,6 +178,9 @@ fn attend<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) ->
         ),
     ];
     let mut params = [group, form.run * BLOCK, splits, split].map(Param::U32).to_vec();
+    if let Some(table) = table {
+        operands.insert(3, early("tables", Place::Buffer(table.freqs), &[0..table.len]));
+    }
     let norms = [("norm", record.norm), ("bias", record.bias)];
     if form.normed {
         for (nth, (field, at)) in norms.into_iter().enumerate() {
@@ -184,7 +192,8 @@ fn attend<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) ->
         only(record, &["units", "input", "output", "shape", "row", "layer", "aux", "partial"])?;
     }
     let window = Param::U32(form.last(places.program));
-    params.extend([Param::F32(table.scale), Param::F32(shared.score_scale)]);
+    params.extend(table.map(|table| Param::F32(table.scale)));
+    params.push(Param::F32(shared.score_scale));
     params.extend(form.cap.map(Param::F32));
     params.extend([window, Param::Pos]);
     Ok(vec![DecodedCall { params, ..DecodedCall::new(form.split_path(), operands) }])

@@ -76,7 +76,7 @@ struct Layer<'c, 'p> {
     record: &'c Record,
     places: &'c Places<'p>,
     form: AttentionForm,
-    table: RotaryTable,
+    table: Option<RotaryTable>,
     caches: [BufferId; 2],
 }
 
@@ -110,7 +110,7 @@ impl<'c, 'p> Layer<'c, 'p> {
         DecodedOperand { field: "row, layer", place: Place::Buffer(cache), region, access, early: false }
     }
 
-    /// Norms, if the form has norms, and rotates `heads` heads. Locals are numbered from `local`
+    /// Norms and rotates `heads` heads, if the form does. Locals are numbered from `local`
     /// on. Returns the result.
     fn turned(
         &self,
@@ -137,10 +137,11 @@ impl<'c, 'p> Layer<'c, 'p> {
         } else if norm != 0 {
             return Err(Refusal::new(field, "is not 0, and heads have no norms"));
         }
+        let Some(table) = self.table else { return Ok(x) };
         let to = next();
-        let freqs = early("tables", Place::Buffer(self.table.freqs), &[0..self.table.len]);
+        let freqs = early("tables", Place::Buffer(table.freqs), &[0..table.len]);
         let operands = vec![x, freqs, write("row", to, &[0..len])];
-        let params = vec![Param::U32(head_dim), Param::F32(self.table.scale), Param::Pos];
+        let params = vec![Param::U32(head_dim), Param::F32(table.scale), Param::Pos];
         calls.push(DecodedCall { params, ..DecodedCall::new("amk_kernels::rope", operands) });
         Ok(read("row", to, &[0..len]))
     }
@@ -152,12 +153,10 @@ fn append<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) ->
     if first_alike(&Shared::of(places.image).attention, record.shape as usize) != record.shape as usize {
         return Err(Refusal::new("shape", format!("is {}, an earlier kind rotates keys alike", record.shape)));
     }
-    let AttentionForm { kv_heads, group, .. } = layer.form;
-    let [keys, values] = layer.caches;
-    let first = kv_heads * group + record.row;
+    let ([keys, values], [key, value]) = (layer.caches, layer.form.key_and_value(record.row));
     let mut calls = Vec::new();
-    let key = layer.turned(&mut calls, layer.heads(first, 1)?, 1, ("bias", record.bias), &mut 0)?;
-    for (cache, x) in [(keys, key), (values, layer.heads(first + kv_heads, 1)?)] {
+    let key = layer.turned(&mut calls, layer.heads(key, 1)?, 1, ("bias", record.bias), &mut 0)?;
+    for (cache, x) in [(keys, key), (values, layer.heads(value, 1)?)] {
         let operands = vec![layer.cached(cache, true), x];
         calls.push(DecodedCall { params: vec![Param::Pos], ..DecodedCall::new("amk_kernels::kv_append", operands) });
     }

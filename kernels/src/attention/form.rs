@@ -1,5 +1,5 @@
 //! The forms of a plan's attentions: all have the same heads, and layers of two kinds differ in
-//! their window, their frequencies or the bound of their scores.
+//! their window, their rotation or the bound of their scores.
 
 use crate::fused::Decoder;
 use amk::ir::{BufferId, DType, Program};
@@ -12,18 +12,20 @@ pub struct AttentionForm {
     pub head_dim: u32,
     /// Query heads per kv head.
     pub group: u32,
-    /// Key/value heads.
+    /// Key/value heads that are kept, copies included.
     pub kv_heads: u32,
+    /// Copies of each, so that few query heads share one.
+    pub copies: u32,
     /// Splits of a kv head's cache.
     pub splits: u32,
     /// Blocks per run of a split.
     pub run: u32,
     /// Whether queries and keys are normalised per head.
     pub normed: bool,
-    /// Elements of a head that are rotated, the first ones.
+    /// Elements of a head that are rotated, the first ones; 0: none.
     pub turned: u32,
-    /// The number of the table with its frequencies.
-    pub table: usize,
+    /// The number of the table with its frequencies, where heads are rotated.
+    pub table: Option<usize>,
     /// The last positions that are attended to, where these are not all.
     pub window: Option<u32>,
     /// The bound of the scores, where there is one.
@@ -44,19 +46,28 @@ pub struct RotaryTable {
 impl AttentionForm {
     /// Returns its C++ type. `tables` are those of the plan.
     fn cpp(self, tables: &[RotaryTable]) -> String {
-        let Self { head_dim, group, kv_heads, splits, run, normed, turned, table, window, cap } = self;
-        let first: u32 = tables.iter().take(table).map(|table| table.len).sum();
+        let Self { head_dim, group, kv_heads, splits, run, normed, turned, table, window, cap, .. } = self;
+        let first: u32 = tables.iter().take(table.unwrap_or(0)).map(|table| table.len).sum();
         let (window, cap) = (window.unwrap_or(0), cap.map_or(0, f32::to_bits));
         let sizes = format!("{head_dim}, {group}, {kv_heads}, {splits}, {run}");
         format!("Attention<{sizes}, {normed}, {turned}, {window}, {first}, {cap:#x}>")
     }
 
+    /// Where a kept head's key and value are among those of all heads, queries first: the numbers
+    /// of heads.
+    pub(super) fn key_and_value(self, head: u32) -> [u32; 2] {
+        let (queries, heads) = (self.kv_heads * self.group, self.kv_heads / self.copies);
+        let key = queries + head / self.copies;
+        [key, key + heads]
+    }
+
     /// The path of the instruction that attends to a split.
     pub(super) fn split_path(self) -> &'static str {
-        match (self.normed, self.cap) {
-            (true, _) => "amk_kernels::normed_attention_split",
-            (false, Some(_)) => "amk_kernels::capped_attention_split",
-            (false, None) => "amk_kernels::attention_split",
+        match (self.normed, self.cap, self.table) {
+            (true, ..) => "amk_kernels::normed_attention_split",
+            (false, Some(_), _) => "amk_kernels::capped_attention_split",
+            (false, None, Some(_)) => "amk_kernels::attention_split",
+            (false, None, None) => "amk_kernels::unturned_attention_split",
         }
     }
 
@@ -125,6 +136,7 @@ pub(crate) fn defines(plan: &Plan) -> String {
     let macros = [
         ("AMK_HEAD_DIM", head_dim.to_string()),
         ("AMK_KINDS", decoder.forms.len().to_string()),
+        ("AMK_COPIES", decoder.forms.first().map_or(1, |form| form.copies).to_string()),
         ("AMK_TURNS", turns.to_string()),
         ("AMK_OWN_TURNS", u32::from(own_turns).to_string()),
         ("AMK_CACHE_BYTES", cache_of(plan).bytes().to_string()),

@@ -13,6 +13,7 @@ formula!("amk_kernels::capped_attention_part", capped_attention_part);
 formula!("amk_kernels::capped_attention_split", capped_attention_split);
 formula!("amk_kernels::combine_splits", combine_splits);
 formula!("amk_kernels::normed_attention_split", normed_attention_split);
+formula!("amk_kernels::unturned_attention_split", unturned_attention_split);
 formula!("amk_kernels::window_attention", window_attention);
 
 /// `y = sum over t <= pos of p[t] * v[t]` with `p` the softmax of `scale * q . k[t]`, for each
@@ -105,33 +106,44 @@ fn dealt(split: usize, run: usize, splits: usize, pos: usize) -> impl Iterator<I
 /// [`attention`] over the positions of each split, after rope and append, and the logarithm of the
 /// sum of exponentials.
 fn attention_split(o: &mut Operands) -> Vec<Exact> {
-    let scale = o.floats[1];
-    split(o, |q, k| scores(q, k, scale))
+    let (turn, scale) = (o.floats[0], o.floats[1]);
+    split(o, Some(turn), |q, k| scores(q, k, scale))
+}
+
+/// [`attention_split`] without a rotation.
+fn unturned_attention_split(o: &mut Operands) -> Vec<Exact> {
+    let scale = o.floats[0];
+    split(o, None, |q, k| scores(q, k, scale))
 }
 
 /// [`attention_split`] with capped scores.
 fn capped_attention_split(o: &mut Operands) -> Vec<Exact> {
-    let (scale, cap) = (o.floats[1], o.floats[2]);
-    split(o, |q, k| capped_scores(q, k, scale, cap))
+    let (turn, scale, cap) = (o.floats[0], o.floats[1], o.floats[2]);
+    split(o, Some(turn), |q, k| capped_scores(q, k, scale, cap))
 }
 
-/// Splits whose scores are what `scores` makes of a query and keys.
-fn split(o: &mut Operands, scores: impl Fn(&[f64], &[f64]) -> Vec<Exact>) -> Vec<Exact> {
-    let [groups, splits_here, rows, dim] = o.tensor(4).shape[..] else { return Vec::new() };
+/// Splits whose scores are what `scores` makes of a query and keys, which are rotated with a scale
+/// if there is one.
+fn split(o: &mut Operands, turn: Option<f64>, scores: impl Fn(&[f64], &[f64]) -> Vec<Exact>) -> Vec<Exact> {
+    // Queries, keys and values, then the frequencies, if there are any, and the caches.
+    let cache = if turn.is_some() { 4 } else { 3 };
+    let [groups, splits_here, rows, dim] = o.tensor(cache).shape[..] else { return Vec::new() };
     let [group, run, splits, first, window] = o.dims[..] else { return Vec::new() };
-    let turn = o.floats[0];
-    let (freqs, pos) = (o.tensors[3].clone(), o.pos);
-    let turned = |x: &std::sync::Arc<amk::formula::Array>| {
-        let tensors = vec![x.clone(), freqs.clone()];
-        rope(&mut Operands { tensors, floats: vec![turn], dims: vec![dim], pos })
+    let pos = o.pos;
+    let turned = |x: &std::sync::Arc<amk::formula::Array>| match turn {
+        Some(turn) => {
+            let tensors = vec![x.clone(), o.tensors[3].clone()];
+            rope(&mut Operands { tensors, floats: vec![turn], dims: vec![dim], pos })
+        }
+        None => x.data.iter().map(|&x| Exact::copied(x)).collect(),
     };
     let (q, k, v) = (turned(&o.tensors[0]), turned(&o.tensors[1]), o.tensors[2].clone());
     let at = |g: usize, s: usize, row: usize| ((g * splits_here + s) * rows + row) * dim;
     for (g, s) in (0..groups).flat_map(|g| (0..splits_here).map(move |s| (g, s))) {
         if let Some((_, row)) = dealt(first + s, run, splits, pos).last().filter(|(t, _)| *t == pos) {
             for d in 0..dim {
-                o.state(4).data[at(g, s, row) + d] = k[g * dim + d].value;
-                o.state(5).data[at(g, s, row) + d] = v.data[g * dim + d];
+                o.state(cache).data[at(g, s, row) + d] = k[g * dim + d].value;
+                o.state(cache + 1).data[at(g, s, row) + d] = v.data[g * dim + d];
             }
         }
     }
@@ -141,7 +153,7 @@ fn split(o: &mut Operands, scores: impl Fn(&[f64], &[f64]) -> Vec<Exact>) -> Vec
         let before = dealt(first + s, run, splits, pos).filter(|(t, _)| t + window <= pos).count();
         let held = at(h / group, s, before)..at(h / group, s, count);
         let q: Vec<f64> = q[h * dim..][..dim].iter().map(|q| q.value).collect();
-        let (keys, values) = (&o.data(4)[held.clone()], &o.data(5)[held]);
+        let (keys, values) = (&o.data(cache)[held.clone()], &o.data(cache + 1)[held]);
         if count == before {
             outputs.extend(vec![Exact::copied(0.0); dim]);
             sums.push(Exact::copied(f64::from(f32::MIN)));

@@ -28,7 +28,7 @@ AMK_DEVICE void norm_head(const Worker& w, const u16 (&gamma)[A::HEAD_DIM / 64][
     for (int j = 0; j < N; j++)
         x[j].x *= scale * bf16_low(gamma[j][0]), x[j].y *= scale * bf16_low(gamma[j][1]);
 }
-// The cosines and sines of a lane's pairs, and the rotation by them.
+// The cosines and sines of a lane's pairs, and the rotation by them, if there is one.
 template <class A> struct Rotation {
     static constexpr int N = A::HEAD_DIM / 64;
     static constexpr bool WHOLE = A::TURNED == A::HEAD_DIM;
@@ -37,16 +37,18 @@ template <class A> struct Rotation {
     float2 turn[2 * TURNS];
 
     AMK_DEVICE Rotation(const Worker& w, const float2* turns) {
+        if constexpr (A::TURNED > 0)
 #pragma unroll
-        for (int j = 0; j < TURNS; j++) {
-            const u32 pair = w.lane + 32 * j, of = WHOLE             ? (N == 1 ? w.lane & 15 : pair)
-                                                   : pair < 2 * HALF ? pair % HALF
-                                                                     : 0;
-            turn[2 * j] = turns[2 * of], turn[2 * j + 1] = turns[2 * of + 1];
-        }
+            for (int j = 0; j < TURNS; j++) {
+                const u32 pair = w.lane + 32 * j, of = WHOLE ? (N == 1 ? w.lane & 15 : pair)
+                                                       : pair < 2 * HALF ? pair % HALF
+                                                                         : 0;
+                turn[2 * j] = turns[2 * of], turn[2 * j + 1] = turns[2 * of + 1];
+            }
     }
     AMK_DEVICE void rotate(const Worker& w, float2 (&x)[N]) const {
-        if constexpr (!WHOLE) { // the partner dim is in any lane
+        if constexpr (A::TURNED == 0) {
+        } else if constexpr (!WHOLE) { // the partner dim is in any lane
             float2 y[N];
 #pragma unroll
             for (int j = 0; j < N; j++) {
@@ -300,9 +302,9 @@ template <class A> struct Stage {
 
     AMK_DEVICE Stage(const Worker& w, const Record& r, bool owns)
         : query(w.warp < A::GROUP), key(w.warp == KEY_WARP), due(any(query) || appends(w, owns)) {
-        constexpr int PER_HEAD = A::HEAD_DIM / AMK_PER_PACKET, QUERIES = A::KV_HEADS * A::GROUP;
-        const u32 head =
-            query ? r.row * A::GROUP + w.warp : QUERIES + (w.warp - KEY_WARP) * A::KV_HEADS + r.row;
+        constexpr int PER_HEAD = A::HEAD_DIM / AMK_PER_PACKET;
+        const u32 head = query ? r.row * A::GROUP + w.warp
+                               : A::key_head(r.row) + (w.warp - KEY_WARP) * A::to_value();
         if (due)
             vector.issue(w, r.input + head * PER_HEAD, A::NORM && (query || key),
                          key ? r.bias : r.norm);

@@ -3,6 +3,7 @@
 use super::form::{AttentionForm, RotaryTable};
 use super::phase;
 use crate::fused::Decoder;
+use crate::layer_norm::CENTRED;
 use crate::linear::group::together;
 use amk::ir::program::BufferKind;
 use amk::ir::schedule::Schedule;
@@ -13,6 +14,9 @@ use amk_cuda::set::Fusion;
 
 const CAPPED: &str = "amk_kernels::capped_attention";
 const ATTENTION: [&str; 3] = ["amk_kernels::attention", "amk_kernels::window_attention", CAPPED];
+
+/// Query heads that may share a key head: the columns of a product of the tensor cores.
+const MOST_GROUP: u32 = 8;
 
 /// Kinds of attention that a function may have at most: each is code of its own.
 const MOST_KINDS: usize = 2;
@@ -56,8 +60,10 @@ pub(crate) struct Heads {
     pub(crate) score_scale: f32,
     /// Query heads.
     pub(crate) count: u32,
-    /// Key heads, positions and head dim: the shape of a cache.
+    /// Key heads with their copies, positions and head dim: the shape of a cache.
     pub(crate) cache: [u32; 3],
+    /// Copies of each key head, which share out its query heads.
+    pub(crate) copies: u32,
     /// Whether queries and keys are normalised per head.
     pub(crate) normed: bool,
 }
@@ -65,16 +71,23 @@ pub(crate) struct Heads {
 /// Constants of the attentions of some layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Kind {
-    /// Rotary frequencies, radians per position.
-    pub(crate) freqs: TensorId,
-    /// Scale of rotated values.
-    pub(crate) rope_scale: f32,
-    /// Elements of a head that are rotated, the first ones.
-    pub(crate) turned: u32,
+    /// The rotation of queries and keys, where there is one.
+    pub(crate) rotation: Option<Rotation>,
     /// The last positions that are attended to, where these are not all.
     pub(crate) window: Option<u32>,
     /// The bound of the scores, where there is one.
     pub(crate) cap: Option<f32>,
+}
+
+/// A rotation of heads by their position.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Rotation {
+    /// The frequencies, radians per position.
+    pub(crate) freqs: TensorId,
+    /// Scale of rotated values.
+    pub(crate) scale: f32,
+    /// Elements of a head that are rotated, the first ones.
+    pub(crate) turned: u32,
 }
 
 /// Finds the attentions of a function and the projections of their queries, keys and values.
@@ -83,7 +96,9 @@ pub(crate) struct Attentions;
 impl Fusion for Attentions {
     fn group(&self, grouping: &mut Grouping<'_>) {
         let flow = grouping.flow;
-        let mut of_norms = grouping.calls().filter(|&at| [HEAD_NORM, WHOLE_NORM].contains(&flow.path(at)));
+        let norms = [HEAD_NORM, WHOLE_NORM].into_iter().chain(CENTRED);
+        let norms: Vec<&str> = norms.collect();
+        let mut of_norms = grouping.calls().filter(|&at| norms.contains(&flow.path(at)));
         let eps = of_norms.next().and_then(|at| flow.float(at)).unwrap_or(0.0);
         grouping.shared.entry::<Decoder>().eps = eps;
         for at in grouping.calls().filter(|&at| grouping.may_lead(at)).collect::<Vec<_>>() {
@@ -157,26 +172,33 @@ impl Attention {
 
     /// Returns its form in a plan, to which it adds its table of frequencies.
     pub(super) fn form(&self, planner: &mut Planner<'_>) -> AttentionForm {
-        let Kind { freqs, rope_scale, turned, window, cap } = self.kind;
-        let table = RotaryTable { freqs: planner.known(freqs), scale: rope_scale, len: turned / 2 };
+        let Kind { rotation, window, cap } = self.kind;
+        let table = rotation.map(|Rotation { freqs, scale, turned }| RotaryTable {
+            freqs: planner.known(freqs),
+            scale,
+            len: turned / 2,
+        });
         let schedule = &planner.plan.schedule;
         let ([kv_heads, _, head_dim], run) = (self.heads.cache, schedule.run);
         let splits = (schedule.workers / kv_heads).min(schedule.splits);
         let tables = &mut planner.plan.shared.entry::<Decoder>().tables;
-        let known = tables.iter().position(|known| *known == table);
-        let table = known.unwrap_or_else(|| {
-            tables.push(table);
-            tables.len() - 1
+        let table = table.map(|table| {
+            let known = tables.iter().position(|known| *known == table);
+            known.unwrap_or_else(|| {
+                tables.push(table);
+                tables.len() - 1
+            })
         });
-        let (group, normed) = (self.heads.count / kv_heads, self.heads.normed);
-        AttentionForm { head_dim, group, kv_heads, splits, run, normed, turned, table, window, cap }
+        let turned = rotation.map_or(0, |rotation| rotation.turned);
+        let (group, copies, normed) = (self.heads.count / kv_heads, self.heads.copies, self.heads.normed);
+        AttentionForm { head_dim, group, kv_heads, copies, splits, run, normed, turned, table, window, cap }
     }
 }
 
 /// An operand is missing, which a checked graph rules out.
 const MALFORMED: &str = "it has other operands than attention has";
-/// The body computes `rope` of queries and keys itself.
-const NOT_ROTATED: &str = "its queries and keys do not each come through a `rope` of their own";
+/// The body computes `rope` of queries and keys itself, or they have none.
+const NOT_ROTATED: &str = "its queries and keys do not each come through a `rope` of their own, and not both without";
 
 /// Returns the attention that ends in call `at`, if the fused code supports its form.
 ///
@@ -201,12 +223,14 @@ fn attention_at(flow: &Flow<'_>, schedule: &Schedule, at: usize, eps: f32) -> Re
     let mut norms = Vec::new();
     for (value, user) in rotated {
         let rope = flow.made_by(value, "amk_kernels::rope").filter(|_| flow.only_for(value, user));
-        let rope = rope.ok_or(NOT_ROTATED)?;
         ropes.push(rope);
-        let mut from = operand(rope, 0)?;
+        let (mut from, reader) = match rope {
+            Some(rope) => (operand(rope, 0)?, rope),
+            None => (value, user),
+        };
         let made_by = |path| flow.made_by(from, path);
         if let Some(norm) = made_by(HEAD_NORM).or_else(|| made_by(WHOLE_NORM)) {
-            if !flow.only_for(from, rope) || flow.float(norm) != Some(eps) {
+            if !flow.only_for(from, reader) || flow.float(norm) != Some(eps) {
                 return Err("its norms have other readers, or another epsilon than the first norm".to_owned());
             }
             norms.push((flow.path(norm), operand(norm, 1)?));
@@ -215,8 +239,8 @@ fn attention_at(flow: &Flow<'_>, schedule: &Schedule, at: usize, eps: f32) -> Re
         }
         bare.push(from);
     }
-    calls.extend(&ropes);
-    let (&[query_rope, key_rope], &[q, k]) = (&ropes[..], &bare[..]) else { return Err(NOT_ROTATED.to_owned()) };
+    calls.extend(ropes.iter().flatten());
+    let (&[query_rope, key_rope], &[q, k]) = (&ropes[..], &bare[..]) else { return Err(MALFORMED.to_owned()) };
     let v = operand(value_append, 1)?;
     let norms = match norms[..] {
         [] => None,
@@ -228,33 +252,45 @@ fn attention_at(flow: &Flow<'_>, schedule: &Schedule, at: usize, eps: f32) -> Re
         return Err("its caches are kept in f32, and bf16 and e4m3 are computed".to_owned());
     }
     let &[kv_heads, positions, head_dim] = flow.shape(caches[0]) else { return Err(MALFORMED.to_owned()) };
-    let freqs = operand(key_rope, 1)?;
+    let count = flow.shape(q)[0] / head_dim;
+    let copies = copies(count, kv_heads).ok_or_else(|| {
+        format!("{count} query heads share {kv_heads} key heads, and up to {MOST_GROUP} or a multiple may share one")
+    })?;
     let heads = Heads {
         score_scale: flow.float(at).ok_or(MALFORMED)?,
-        count: flow.shape(q)[0] / head_dim,
-        cache: [kv_heads, positions, head_dim],
+        count,
+        cache: [kv_heads * copies, positions, head_dim],
+        copies,
         normed: matches!(norms, Some(Norms::Heads(_))),
     };
+    let rotation_of = |rope: Option<usize>| match rope {
+        Some(rope) if flow.number(rope) == Some(head_dim) => {
+            let (freqs, scale) = (operand(rope, 1)?, flow.float(rope).ok_or(MALFORMED)?);
+            Ok(Some(Rotation { freqs, scale, turned: 2 * flow.shape(freqs)[0] }))
+        }
+        Some(_) => Err("its queries or keys are rotated as heads of another size"),
+        None => Ok(None),
+    };
+    let rotations = [rotation_of(query_rope)?, rotation_of(key_rope)?];
+    if rotations[0].is_some() != rotations[1].is_some() {
+        return Err(NOT_ROTATED.to_owned());
+    }
     let kind = Kind {
-        freqs,
-        rope_scale: flow.float(key_rope).ok_or(MALFORMED)?,
-        turned: 2 * flow.shape(freqs)[0],
+        rotation: rotations[1],
         window: flow.number(at).filter(|&window| window < positions),
         cap: capped_at(flow, at),
     };
     let result = flow.result(at).ok_or(MALFORMED)?;
-    let alike = flow.operand(query_rope, 1) == Some(freqs)
-        && flow.call(query_rope).params == flow.call(key_rope).params
-        && flow.number(key_rope) == Some(head_dim)
-        && flow.shape(caches[1]) == flow.shape(caches[0])
-        && q != k
-        && k != v
-        && q != v;
+    let alike =
+        rotations[0] == rotations[1] && flow.shape(caches[1]) == flow.shape(caches[0]) && q != k && k != v && q != v;
     if !alike {
         return Err("its queries, keys and caches differ in rotation or shape".to_owned());
     }
     if heads.normed && kind.cap.is_some() {
         return Err("its heads are normalised and its scores bounded".to_owned());
+    }
+    if kind.rotation.is_none() && (heads.normed || kind.cap.is_some()) {
+        return Err("its heads are not rotated, and normalised or its scores bounded".to_owned());
     }
     if let Some(because) = heads.refused(schedule).or_else(|| kind.refused(head_dim)) {
         return Err(because);
@@ -265,6 +301,13 @@ fn attention_at(flow: &Flow<'_>, schedule: &Schedule, at: usize, eps: f32) -> Re
         return Err("its inputs, its result or its cache have other uses or lengths".to_owned());
     }
     Ok(Attention { calls, qkv: [q, k, v], norms, result, heads, kind })
+}
+
+/// Returns how often each of `kv_heads` key heads is kept, so that at most [`MOST_GROUP`] of the
+/// `heads` query heads share one: each copy is appended to and read as a head of its own.
+fn copies(heads: u32, kv_heads: u32) -> Option<u32> {
+    let group = Some(heads / kv_heads).filter(|&group| heads.is_multiple_of(kv_heads) && group > 0)?;
+    (1..=MOST_GROUP).find(|copies| group.is_multiple_of(*copies) && group / copies <= MOST_GROUP)
 }
 
 /// Returns the bound of an attention's scores, if it has one.
@@ -283,9 +326,6 @@ impl Heads {
         if ![64, 128, 256].contains(&head_dim) {
             return Some(format!("its heads have {head_dim} elements, and 64, 128 or 256 are computed"));
         }
-        if !heads.is_multiple_of(kv_heads) || !(1..=8).contains(&(heads / kv_heads)) {
-            return Some(format!("{heads} query heads share {kv_heads} key heads, and up to 8 may share one"));
-        }
         let (workers, rows) = (schedule.workers, schedule.rows.map_or(1, |rows| rows.most));
         if kv_heads > workers {
             return Some(format!("it has {kv_heads} key heads on {workers} workers"));
@@ -299,10 +339,11 @@ impl Heads {
 impl Kind {
     /// Why the fast code does not compute attentions of this kind.
     fn refused(&self, head_dim: u32) -> Option<String> {
-        if !self.turned.is_multiple_of(4) || self.turned > head_dim {
-            return Some(format!("{} elements of a head are rotated, and multiples of 4 are computed", self.turned));
+        let Rotation { turned, .. } = self.rotation?;
+        if !turned.is_multiple_of(4) || turned > head_dim {
+            return Some(format!("{turned} elements of a head are rotated, and multiples of 4 are computed"));
         }
-        let part = head_dim > 128 && self.turned < head_dim;
+        let part = head_dim > 128 && turned < head_dim;
         part.then(|| format!("a part of its heads of {head_dim} elements is rotated, and all of them is computed"))
     }
 }

@@ -21,7 +21,9 @@ pub use part::{attention_part, capped_attention_part};
 pub use phase::{Attend, BLOCK, Combine, LayerBuffers, Partials, SLICE};
 pub(crate) use rows::block;
 pub use rows::{Append, AttendRows, JoinParts, Parts};
-pub use split::{attention_split, capped_attention_split, combine_splits, normed_attention_split};
+pub use split::{
+    attention_split, capped_attention_split, combine_splits, normed_attention_split, unturned_attention_split,
+};
 pub use window::{capped_attention, window_attention};
 
 use crate::dot::{combine, products};

@@ -5,7 +5,7 @@ use super::form::cache_of;
 use super::group::{Attention, Norms};
 use crate::fused::Decoder;
 use crate::linear::phase::{LastRows, LateWorkers, owned};
-use crate::rms_norm::{Vector, norm_all};
+use crate::rms_norm::{NormBy, Vector, norm_all};
 use amk::ir::program::BufferKind;
 use amk::ir::{Access, BufferId, DType, Exchange, Param};
 use amk_cuda::cost::{CostModel, Load, Overhead};
@@ -113,7 +113,7 @@ pub(super) fn normed(attention: &Attention, planner: &mut Planner<'_>) -> [Buffe
     let from = attention.qkv.map(|value| planner.known(value));
     let Some(Norms::Whole(norms)) = attention.norms else { return from };
     let layer = planner.plan.shared.entry::<Decoder>().layers.len();
-    let [q_norm, k_norm] = norms.map(|norm| Some(planner.known(norm)));
+    let [q_norm, k_norm] = norms.map(|norm| Some(NormBy::RootMean(planner.known(norm))));
     // One after the other in memory, as those of the projection.
     let to = ["queries", "keys", "values"];
     let mut of_value = from.into_iter();
@@ -121,7 +121,7 @@ pub(super) fn normed(attention: &Attention, planner: &mut Planner<'_>) -> [Buffe
         let shape = of_value.next().map_or(Vec::new(), |from| planner.plan.shape(from).to_vec());
         planner.packets(&format!("normed_{what}.{layer}"), DType::BF16, &shape)
     });
-    let vector = |at: usize, weight| Vector { from: from[at], weight, to: to[at] };
+    let vector = |at: usize, by| Vector { from: from[at], by, to: to[at] };
     let vectors = [vector(0, q_norm), vector(1, k_norm), vector(2, None)];
     norm_all(planner, &vectors);
     to
@@ -222,7 +222,7 @@ impl PhaseKind for Attend {
         let Some(Partials { partial, lse }) = parts else { return };
         let queries = head * group..(head + 1) * group;
         let share = task.plan.shape(keys).get(2).copied().unwrap_or(0);
-        let own = head * head_dim..(head + 1) * head_dim;
+        let own = head / form.copies * head_dim..(head / form.copies + 1) * head_dim;
         let cache =
             |buffer| operand(buffer, &[head..head + 1, split..split + 1, 0..share, 0..head_dim], Access::Update, false);
         let mut operands = vec![
@@ -231,8 +231,8 @@ impl PhaseKind for Attend {
             read(v, &[own]),
         ];
         operands.extend(head_norms.into_iter().flatten().map(|norm| early(norm, &[0..head_dim])));
+        operands.extend(table.map(|table| early(table.freqs, &[0..table.len])));
         operands.extend([
-            early(table.freqs, &[0..table.len]),
             cache(keys),
             cache(values),
             write(partial, &[queries.clone(), split..split + 1, 0..head_dim]),
@@ -241,7 +241,8 @@ impl PhaseKind for Attend {
         let mut params = [group, BLOCK * task.plan.schedule.run, splits, split].map(Param::U32).to_vec();
         params.extend(head_norms.map(|_| Param::F32(decoder.eps)));
         let window = Param::U32(form.last(&task.plan.program));
-        params.extend([Param::F32(table.scale), Param::F32(decoder.score_scale)]);
+        params.extend(table.map(|table| Param::F32(table.scale)));
+        params.push(Param::F32(decoder.score_scale));
         params.extend(form.cap.map(Param::F32));
         params.extend([window, Param::Pos]);
         task.call(form.split_path(), operands, params);

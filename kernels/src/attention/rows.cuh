@@ -57,21 +57,22 @@ template <class A> AMK_DEVICE const float2* turns_of(const Worker& w, u32 row, u
 template <class A> AMK_DEVICE void begin_block(Worker& w, u32 first, u32 end) {
 #if AMK_OWN_TURNS
     constexpr u32 TURNS = A::TURNED / 2;
-    const float scale = AMK_TURN_SCALE(w.p, A::FIRST_TURN);
-    for (u32 i = w.thread(); i < TURNS * (end - first); i += AMK_WARPS * 32) {
-        const u32 row = i / TURNS, at = i % TURNS;
-        float sine, cosine;
-        sincosf((float)w.s.rows[first + row].pos * w.p.inv_freq[A::FIRST_TURN + at], &sine,
-                &cosine);
-        own_turns(w, row)[at] = make_float2(cosine * scale, sine * scale);
+    if constexpr (TURNS > 0) {
+        const float scale = AMK_TURN_SCALE(w.p, A::FIRST_TURN);
+        for (u32 i = w.thread(); i < TURNS * (end - first); i += AMK_WARPS * 32) {
+            const u32 row = i / TURNS, at = i % TURNS;
+            float sine, cosine;
+            sincosf((float)w.s.rows[first + row].pos * w.p.inv_freq[A::FIRST_TURN + at], &sine,
+                    &cosine);
+            own_turns(w, row)[at] = make_float2(cosine * scale, sine * scale);
+        }
+        w.sync();
     }
-    w.sync();
 #endif
 }
 
 // Writes the key and the value of a kv head of the record's rows to their pages, a vector a warp.
 template <class A> AMK_DEVICE void append_rows(Worker& w, const Record& r) {
-    constexpr u32 QUERIES = A::KV_HEADS * A::GROUP;
     const u32 end = min(r.aux + r.units, w.p.row_count);
     if (end <= r.aux) return;
     w.stamp(TRACE_INPUTS);
@@ -81,8 +82,8 @@ template <class A> AMK_DEVICE void append_rows(Worker& w, const Record& r) {
         const u32 row = item / 2, pos = w.s.rows[row].pos, at = pos % 64;
         const bool key = item % 2 == 0;
         float2 x[A::HEAD_DIM / 64];
-        load_head<A>(w, r, row, QUERIES + (key ? 0 : A::KV_HEADS) + r.row, A::NORM && key, r.bias,
-                     key ? turns_of<A>(w, row, r.aux) : nullptr, x);
+        load_head<A>(w, r, row, A::key_head(r.row) + (key ? 0 : A::to_value()), A::NORM && key,
+                     r.bias, key ? turns_of<A>(w, row, r.aux) : nullptr, x);
         u8* block = page_block<A>(w, row, r.layer, r.row, pos / 64);
 #pragma unroll
         for (int j = 0; j < A::HEAD_DIM / 64; j++) {

@@ -126,7 +126,7 @@ fn cached(cache: BufferId, head: u32, head_dim: u32, own: bool) -> Operand {
     Operand { buffer: cache, region, access, early: false, routed: None }
 }
 
-/// Adds the calls that norm and rotate heads of a layer for some rows. Returns the buffer of the
+/// Adds the calls that norm and rotate heads of a layer for some rows, where it does. Returns the
 /// result.
 fn turned(
     task: &mut TaskCalls<'_>,
@@ -145,6 +145,7 @@ fn turned(
         task.call_of_rows(rows, "amk_kernels::head_norm", operands, vec![Param::F32(eps)]);
         x = read(to, &[0..len]);
     }
+    let Some(table) = table else { return Some(x) };
     let to = task.local(len);
     let operands = vec![x, early(table.freqs, &[0..table.len]), write(to, &[0..len])];
     let params = vec![Param::U32(head_dim), Param::F32(table.scale), Param::Pos];
@@ -169,7 +170,8 @@ impl PhaseKind for Append {
         let Some(layer) = decoder.layers.get(self.layer) else { return };
         let &LayerBuffers { qkv: [_, k, v], caches: [keys, values], head_norms, .. } = layer;
         let ([_, _, head_dim], rows) = (decoder.heads(), rows_of(task.plan, column));
-        let own = elements(&(head..head + 1), head_dim);
+        let key = decoder.form(layer).map_or(head, |(form, _)| head / form.copies);
+        let own = elements(&(key..key + 1), head_dim);
         let norm = head_norms.map(|[_, norm]| norm);
         let Some(key) = turned(task, layer, &rows, read(k, std::slice::from_ref(&own)), norm) else { return };
         for (cache, x) in [(keys, key), (values, read(v, &[own]))] {

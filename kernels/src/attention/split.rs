@@ -67,6 +67,40 @@ pub fn attention_split(
     splits.attend(&turned(q), keys, values, |product| product * score_scale, window, pos)
 }
 
+/// Computes [`attention_split`] of queries and keys that are not rotated.
+///
+/// The operands that there are are the same.
+///
+/// # Panics
+/// As [`attention_split`].
+#[instruction(
+    op = "attention_split",
+    shape = "q: [G*P*D], k: [G*D], v: [G*D], keys: [G, S, C, D], values: [G, S, C, D], group: P, run: RUN, \
+             splits: SPLITS, split: SPLIT, window: WINDOW -> (partial: [G*P, S, D], lse: [G*P, S])",
+    task = "g in 0..G step 1: partial[g*P..(g+1)*P, .., ..], lse[g*P..(g+1)*P, ..], keys[g..g+1, .., .., ..], \
+            values[g..g+1, .., .., ..] <- q[g*P*D..(g+1)*P*D], k[g*D..(g+1)*D], v[g*D..(g+1)*D], \
+            keys[g..g+1, .., .., ..], values[g..g+1, .., .., ..]"
+)]
+#[allow(clippy::too_many_arguments, reason = "a task's operands and the geometry of its splits")]
+pub fn unturned_attention_split(
+    q: &Tensor,
+    k: &Tensor,
+    v: &Tensor,
+    keys: &mut State,
+    values: &mut State,
+    group: usize,
+    run: usize,
+    splits: usize,
+    split: usize,
+    score_scale: f32,
+    window: usize,
+    pos: Pos,
+) -> (Tensor, Tensor) {
+    let splits = Splits::new(keys, values, [q, k, v], group, Deal { run, splits, first: split });
+    splits.append(k, v, keys, values, pos);
+    splits.attend(q, keys, values, |product| product * score_scale, window, pos)
+}
+
 /// Computes [`attention_split`] with scores between `-cap` and `cap`: `cap * tanh(s[t] / cap)`.
 ///
 /// `cap` above 0. The other operands are the same. Source: Gemma Team, Gemma 2, 2024, section 2.
@@ -298,6 +332,14 @@ mod tests {
         }
     }
 
+    /// What is done to heads of queries and keys.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Heads {
+        Turned,
+        Normed,
+        Bare,
+    }
+
     /// Runs steps of attention over `splits` splits, `present` per call, and combines them. Also
     /// runs the unsplit functions.
     fn both(
@@ -306,7 +348,7 @@ mod tests {
         run: usize,
         splits: usize,
         present: usize,
-        normed: bool,
+        heads: Heads,
         window: usize,
     ) -> Vec<(Vec<f32>, Vec<f32>)> {
         let (dim, half, steps) = (8, 3, 3 * run * splits + 2);
@@ -323,21 +365,27 @@ mod tests {
             let query = Tensor::from(random(seed, groups * group * dim));
             let [key, value] = [1, 2].map(|more| Tensor::from(random(seed + more, groups * dim)));
             let at = Pos(pos as u32);
-            let normal = |x: &Tensor, w| if normed { head_norm(x, w, eps) } else { x.clone() };
-            let turned = |x: &Tensor, w| rope(&normal(x, w), &freqs, dim, rope_scale, at);
+            let turned = |x: &Tensor, w| match heads {
+                Heads::Turned => rope(x, &freqs, dim, rope_scale, at),
+                Heads::Normed => rope(&head_norm(x, w, eps), &freqs, dim, rope_scale, at),
+                Heads::Bare => x.clone(),
+            };
             kv_append(&mut k, &turned(&key, &norms[1]), at);
             kv_append(&mut v, &value, at);
             let whole = window_attention(&turned(&query, &norms[0]), &k, &v, scale, window, at);
             let (mut partial, mut lse) = (vec![0.0; groups * group * splits * dim], vec![0.0; groups * group * splits]);
             for (n, [keys, values]) in caches.iter_mut().enumerate() {
                 let (q, first) = (&query, n * present);
-                let (part, its) = match normed {
-                    true => normed_attention_split(
+                let (part, its) = match heads {
+                    Heads::Normed => normed_attention_split(
                         q, &key, &value, &norms[0], &norms[1], &freqs, keys, values, group, run, splits, first, eps,
                         rope_scale, scale, window, at,
                     ),
-                    false => attention_split(
+                    Heads::Turned => attention_split(
                         q, &key, &value, &freqs, keys, values, group, run, splits, first, rope_scale, scale, window, at,
+                    ),
+                    Heads::Bare => unturned_attention_split(
+                        q, &key, &value, keys, values, group, run, splits, first, scale, window, at,
                     ),
                 };
                 for head in 0..groups * group {
@@ -357,9 +405,10 @@ mod tests {
         #[test]
         fn splits_joined_are_the_attention_over_the_cache(
             (groups, group) in (1usize..3, 1usize..4), run in 1usize..6, splits in 1usize..5,
-            (alone, normed) in any::<(bool, bool)>(), window in prop_oneof![Just(usize::MAX), 1usize..20],
+            alone in any::<bool>(), heads in prop_oneof![Just(Heads::Turned), Just(Heads::Normed), Just(Heads::Bare)],
+            window in prop_oneof![Just(usize::MAX), 1usize..20],
         ) {
-            for (joined, whole) in both(groups, group, run, splits, if alone { 1 } else { splits }, normed, window) {
+            for (joined, whole) in both(groups, group, run, splits, if alone { 1 } else { splits }, heads, window) {
                 let exact: Vec<f64> = whole.into_iter().map(f64::from).collect();
                 close(&joined, &exact, 1e-5);
             }
@@ -368,7 +417,7 @@ mod tests {
 
     #[test]
     fn one_split_with_positions_is_the_result_itself() {
-        for (at, (joined, whole)) in both(1, 2, 4, 3, 1, false, 9).into_iter().enumerate().take(4) {
+        for (at, (joined, whole)) in both(1, 2, 4, 3, 1, Heads::Turned, 9).into_iter().enumerate().take(4) {
             assert_eq!(
                 joined.iter().map(|x| x.to_bits()).collect::<Vec<_>>(),
                 whole.iter().map(|x| x.to_bits()).collect::<Vec<_>>(),

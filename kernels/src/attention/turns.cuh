@@ -11,8 +11,9 @@ struct Attention {
     static constexpr int HEAD_DIM = HEAD_DIM_, GROUP = GROUP_, KV_HEADS = KV_HEADS_,
                          SPLITS = SPLITS_, RUN = RUN_;
     static constexpr bool NORM = NORM_;
-    static constexpr int TURNED = TURNED_; // elements of a head that are rotated, the first ones
-    static constexpr u32 WINDOW = WINDOW_; // the last positions that count, or 0: all
+    static constexpr int TURNED =
+        TURNED_; // elements of a head that are rotated, the first ones, or 0
+    static constexpr u32 WINDOW = WINDOW_;         // the last positions that count, or 0: all
     static constexpr u32 FIRST_TURN = FIRST_TURN_; // of its kind, among the turns of all
     static constexpr u32 CAP = CAP_;               // bits of the scores' bound, or 0: none
     static constexpr int TILES = HEAD_DIM / 16;
@@ -38,6 +39,10 @@ struct Attention {
                       WARPS >= CHUNK_GROUPS && RUN * 4 % CHUNK_GROUPS == 0,
                   "unsupported attention shape");
 
+    // Where the key of a kept head is among those of all heads, queries first; so many further is
+    // its value. AMK_COPIES of each head are kept, so that few query heads share one.
+    AMK_DEVICE static u32 key_head(u32 kept) { return KV_HEADS * GROUP + kept / AMK_COPIES; }
+    AMK_DEVICE static u32 to_value() { return KV_HEADS / AMK_COPIES; }
     // The first position that counts at `pos`.
     AMK_DEVICE static u32 begin(u32 pos) { return WINDOW && pos >= WINDOW ? pos + 1 - WINDOW : 0; }
     AMK_DEVICE static u32 active(u32 pos) {
@@ -55,7 +60,11 @@ struct Attention {
     }
     // Where a page has its block of a layer and a head.
     AMK_DEVICE static u64 in_page(u64 page, u32 layer, u32 head) {
+#if AMK_CONVS // whose inputs a page has as well
+        return page * AMK_KV_PAGE + (layer * KV_HEADS + head) * BLOCK_BYTES;
+#else
         return ((page * AMK_LAYERS + layer) * KV_HEADS + head) * BLOCK_BYTES;
+#endif
     }
 };
 

@@ -1,6 +1,9 @@
 //! Layer normalisation.
 
 mod formula;
+mod group;
+
+pub(crate) use group::{CENTRED, CentredNorm, CentredNorms};
 
 use amk::prelude::*;
 

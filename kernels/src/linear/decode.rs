@@ -76,11 +76,10 @@ impl Shape {
             bias: flags & GEMV_BIAS != 0,
             function: flags >> GEMV_FUNCTION_BIT,
         };
-        if shape.bias && output != OUT_STORE {
-            return fail("has a bias, which only stored results get".to_owned());
+        if shape.bias && ![OUT_STORE, OUT_RESIDUAL].contains(&output) {
+            return fail("has a bias, which only stored and added results get".to_owned());
         }
-        let may = [OUT_STORE, OUT_GATED, OUT_LOGITS].contains(&output);
-        if (shape.function != 0 && !may) || (shape.function == 0 && output == OUT_GATED) {
+        if shape.function == 0 && output == OUT_GATED {
             return fail(format!("has function {} of the output {output}", shape.function));
         }
         Ok(shape)
@@ -251,6 +250,20 @@ impl<'p> Gemv<'_, 'p> {
         }
     }
 
+    /// Decodes a product with its bias.
+    fn product(&mut self, x: &DecodedOperand, part: &WeightRows, len: u32) -> Result<Place, Refusal> {
+        let y = self.local();
+        self.linear(x, part, write("piece", y, &[0..len]));
+        if !self.shape.bias {
+            return Ok(y);
+        }
+        let (bias, elements) = self.places.constant("bias", self.record.bias, len)?;
+        let biased = self.local();
+        let to = write("piece", biased, &[0..len]);
+        self.call("amk_kernels::add_bias", vec![read("piece", y, &[0..len]), early("bias", bias, &[elements]), to]);
+        Ok(biased)
+    }
+
     /// Decodes the sum with the worker's residual, which is also published.
     fn residual(&mut self, x: &DecodedOperand) -> Result<(), Refusal> {
         self.check_row()?;
@@ -258,8 +271,12 @@ impl<'p> Gemv<'_, 'p> {
         if len > most_own_rows(self.places.program.rows) {
             return Err(Refusal::new("units", format!("give {len} rows, which a worker cannot hold")));
         }
-        let y = self.local();
-        self.linear(x, part, write("piece", y, &[0..len]));
+        let mut y = self.product(x, part, len)?;
+        if self.shape.function != 0 {
+            let mapped = self.local();
+            self.function(vec![read("piece", y, &[0..len]), write("piece", mapped, &[0..len])])?;
+            y = mapped;
+        }
         let held = row..row + len;
         let published = self.published(0, len)?;
         for to in [write("row", Place::Kept("residual"), from_ref(&held)), published] {
@@ -290,15 +307,7 @@ impl<'p> Gemv<'_, 'p> {
     fn mapped(&mut self, x: &DecodedOperand) -> Result<(), Refusal> {
         self.check_row()?;
         let (part, len) = (self.only_part()?, self.piece.rows());
-        let mut y = self.local();
-        self.linear(x, part, write("piece", y, &[0..len]));
-        if self.shape.bias {
-            let (bias, elements) = self.places.constant("bias", self.record.bias, len)?;
-            let biased = self.local();
-            let to = write("piece", biased, &[0..len]);
-            self.call("amk_kernels::add_bias", vec![read("piece", y, &[0..len]), early("bias", bias, &[elements]), to]);
-            y = biased;
-        }
+        let y = self.product(x, part, len)?;
         let operands = vec![read("piece", y, &[0..len]), self.published(0, len)?];
         self.function(operands)
     }

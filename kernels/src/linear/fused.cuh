@@ -165,8 +165,11 @@ struct Delivery {
     u32 row;              // within the task
     u64* to;
     float2 before; // the residual, unless it is late, or the bias
-    float part;    // for the mean of squares: 1 / k
-    u32 roles;     // of this lane, as bits in one register:
+#if AMK_SUMMANDS
+    float2 bias; // of what is added to the residual, or stored
+#endif
+    float part; // for the mean of squares: 1 / k
+    u32 roles;  // of this lane, as bits in one register:
     // It has a row pair, publishes it, keeps it as the residual.
     static constexpr u32 MINE = 1, PUBLISHES = 2, KEEPS = 4;
 
@@ -188,11 +191,15 @@ struct Delivery {
         squares = shared_address(w.s.squares[w.buffer] + quarter * (AMK_WARPS / 2));
         to = w.p.packets + (r.output + (g.output == OUT_GATED ? row / 2 : row) / AMK_PER_PACKET);
         before = make_float2(0, 0);
-        if (AMK_BIASES && (g.flags & GEMV_BIAS))
-            before = make_float2(constant(w.p.constants, r.bias + row),
-                                 constant(w.p.constants, r.bias + row + 1));
-        else if (!LATE && g.output == OUT_RESIDUAL)
+        if (!LATE && g.output == OUT_RESIDUAL)
             before = residual(w);
+        else if (AMK_BIASES && !AMK_SUMMANDS && (g.flags & GEMV_BIAS))
+            before = bias_of(w, r);
+#if AMK_SUMMANDS
+        bias = make_float2(0, 0);
+        if (g.flags & GEMV_BIAS) bias = bias_of(w, r);
+        asm volatile("" : "+f"(bias.x), "+f"(bias.y));
+#endif
         part = __fdividef(1.0f, g.k);
         asm volatile("" : "+r"(partial), "+l"(to), "+r"(roles));
         if (!LATE || AMK_BIASES) asm volatile("" : "+f"(before.x), "+f"(before.y));
@@ -200,6 +207,10 @@ struct Delivery {
     }
     AMK_DEVICE float2 residual(const Worker& w) const {
         return *(const float2*)(w.s.residual + row);
+    }
+    AMK_DEVICE float2 bias_of(const Worker& w, const Record& r) const {
+        return make_float2(constant(w.p.constants, r.bias + row),
+                           constant(w.p.constants, r.bias + row + 1));
     }
     AMK_DEVICE void deliver(Worker& w, const Record& r, const GemvShape& g) const {
         float2 y = load_shared_pair(partial), v[AMK_WARPS / 4];
@@ -226,15 +237,22 @@ struct Delivery {
             const float h = gate_products(g.function(), y.x, y.y); // rows are (gate, up) pairs
             y = make_float2(h, __shfl_down_sync(~0u, h, 4));
         }
+#if AMK_SUMMANDS
+        y.x += bias.x, y.y += bias.y;
+#else
         y.x += before.x, y.y += before.y;
-        if (LATE && (roles & KEEPS)) {
-            const float2 held = residual(w);
-            y.x += held.x, y.y += held.y;
-        }
+#endif
 #if AMK_MAPS
         if (any(g.output != OUT_GATED && g.function()))
             y = make_float2(map_product(g.function(), y.x), map_product(g.function(), y.y));
 #endif
+#if AMK_SUMMANDS
+        y.x += before.x, y.y += before.y;
+#endif
+        if (LATE && (roles & KEEPS)) {
+            const float2 held = residual(w);
+            y.x += held.x, y.y += held.y;
+        }
         if (roles & PUBLISHES) w.publish(to, pack_bf16(y.x, y.y));
         if (roles & KEEPS) *(float2*)(w.s.residual + row) = y;
         if ((roles & MINE) && g.output == OUT_LOGITS) logits(w, r, y);

@@ -53,12 +53,14 @@ pub(crate) enum Delivered {
         /// The number of the function.
         function: u32,
     },
-    /// `after = before + product`.
+    /// `after = before + product`, or plus a function of each element of the product.
     Residual {
         /// The residual before.
         before: TensorId,
         /// The residual after.
         after: TensorId,
+        /// The number of the function. 0 means none.
+        function: u32,
     },
     /// A function of the elements of two products.
     Gated {
@@ -113,7 +115,7 @@ impl FusedGroup for Product {
     }
 
     fn check(&self, flow: &Flow<'_>, seen: &mut Extensions) -> Result<(), usize> {
-        let Delivered::Residual { before, after } = self.output else { return Ok(()) };
+        let Delivered::Residual { before, after, .. } = self.output else { return Ok(()) };
         residual::add(flow, seen, self.calls[0], before, after)
     }
 
@@ -195,26 +197,34 @@ impl<'a> Products<'_, 'a> {
         (self.flow().only_for(value, at)).then_some((at, result, self.function(at, 1)?))
     }
 
-    /// Groups `add` of a value and a product.
+    /// Groups `add` of a value and a product, with its bias and an element-wise function of it.
     fn residual(&mut self, at: usize) {
         if !self.0.free(at) || self.flow().path(at) != "amk_kernels::add" {
             return;
         }
-        let (Some(before), Some(y), Some(after)) =
+        let (Some(before), Some(added), Some(after)) =
             (self.flow().operand(at, 0), self.flow().operand(at, 1), self.flow().result(at))
         else {
             return;
         };
-        let Some(linear) = self.linear(y).filter(|linear| linear.bias.is_none() && linear.whole) else { return };
+        let function = self.flow().writer(added).and_then(|of| Some((of, self.function(of, 1)?)));
+        let y = match function {
+            Some((of, _)) => self.flow().operand(of, 0).filter(|&y| self.flow().only_for(y, of)),
+            None => Some(added),
+        };
+        let Some(linear) = y.and_then(|y| self.linear(y)).filter(|linear| linear.whole) else { return };
         let rows = self.flow().shape(linear.weight)[0];
         let owned = (rows / UNIT).div_ceil(self.0.schedule.workers) * UNIT;
         let values = [before, after].map(|value| self.flow().kind(value));
-        if self.flow().only_for(y, at)
+        let fits = self.flow().only_for(added, at)
             && owned <= most_own_rows(self.0.schedule.rows.map(|rows| rows.most))
-            && values == [BufferKind::Activation; 2]
-        {
-            self.add(vec![linear], Delivered::Residual { before, after }, Some(at));
+            && values == [BufferKind::Activation; 2];
+        if !fits {
+            return;
         }
+        let of = function.as_ref().map(|&(of, _)| of);
+        let Some(function) = function.map_or(Some(0), |(_, function)| self.number(function)) else { return };
+        self.add(vec![linear], Delivered::Residual { before, after, function }, of.into_iter().chain([at]));
     }
 
     /// Groups any other `linear`, with its bias and an element-wise function of the result.
@@ -269,12 +279,12 @@ impl<'a> Products<'_, 'a> {
         }
     }
 
-    /// Adds a group of projections and of the call `last` that reads their results.
-    fn add(&mut self, linears: Vec<Linear>, output: Delivered, last: Option<usize>) {
+    /// Adds a group of projections and of the calls `after` them.
+    fn add(&mut self, linears: Vec<Linear>, output: Delivered, after: impl IntoIterator<Item = usize>) {
         let Some(first) = linears.first() else { return };
         let normed = self.normed(first.x);
         let (input, norm) = normed.map_or((first.x, None), |(input, weight)| (input, Some(weight)));
-        let calls: Vec<usize> = linears.iter().flat_map(|linear| linear.calls.iter().copied()).chain(last).collect();
+        let calls: Vec<usize> = linears.iter().flat_map(|linear| linear.calls.iter().copied()).chain(after).collect();
         let product = Product {
             calls,
             input,

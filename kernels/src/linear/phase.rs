@@ -70,6 +70,9 @@ pub enum Output {
         after: BufferId,
         /// The packets of the residual after.
         packets: BufferId,
+        /// The number of a function of each element of the product, which is added instead. 0 means
+        /// none.
+        function: u32,
     },
     /// An element-wise function of the product, published.
     Mapped {
@@ -147,13 +150,14 @@ pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
             let gemv = gemv(planner, Output::Logits { to: planner.plan.logits, function });
             planner.rows = spread(planner, gemv, rows, 1);
         }
-        &Delivered::Residual { before, after } => {
+        &Delivered::Residual { before, after, function } => {
             let before = residual::held(planner, before, rows);
             let name = format!("residual.{}", planner.flow.tensor(after).name);
             let held = planner.activation(&name, DType::F32, &[rows], Exchange::Counter);
             let packets = planner.value(after, DType::BF16);
             residual::hold(&mut planner.plan, after, held);
-            let gemv = gemv(planner, Output::Residual { before, after: held, packets });
+            declare(planner, product);
+            let gemv = gemv(planner, Output::Residual { before, after: held, packets, function });
             let owned = owned(&planner.plan, rows);
             stream(planner, &owned, product.kind, product.k);
             planner.phase(gemv, owned.into_iter().map(Work::Rows).collect());
@@ -171,9 +175,9 @@ fn tiles(planner: &mut Planner<'_>, kind: &'static TileKind) -> Tiles {
     Tiles { number: number as u32, kind }
 }
 
-/// Declares the instruction of a product's function, the group's last call, in the program.
+/// Declares the instructions of a product, its function's among them, in the program.
 fn declare(planner: &mut Planner<'_>, product: &Product) {
-    if let Some(&at) = product.calls.last() {
+    for &at in &product.calls {
         planner.instruction(at);
     }
 }
@@ -323,10 +327,11 @@ impl Gemv {
     /// Returns the number of the function applied to the results. 0 means none.
     fn function(&self) -> u32 {
         match self.output {
-            Output::Mapped { function, .. } | Output::Gated { function, .. } | Output::Logits { function, .. } => {
-                function
-            }
-            _ => 0,
+            Output::Residual { function, .. }
+            | Output::Mapped { function, .. }
+            | Output::Gated { function, .. }
+            | Output::Logits { function, .. } => function,
+            Output::Store(_) => 0,
         }
     }
 
@@ -361,23 +366,20 @@ impl Gemv {
         let n = rows.end - rows.start;
         match &self.output {
             Output::Store(outputs) => self.store(task, x, rows, outputs),
-            &Output::Residual { before, after, packets } => {
-                let y = task.local(n);
-                self.linear(task, x, 0, rows.clone(), write(y, &[0..n]));
+            &Output::Residual { before, after, packets, function } => {
+                let mut y = self.product(task, x, rows);
+                if function != 0 {
+                    let mapped = task.local(n);
+                    call_function(task, function, vec![read(y, &[0..n]), write(mapped, &[0..n])]);
+                    y = mapped;
+                }
                 for to in [after, packets] {
                     let operands = vec![read(before, from_ref(rows)), read(y, &[0..n]), write(to, from_ref(rows))];
                     task.call("amk_kernels::add", operands, Vec::new());
                 }
             }
             &Output::Mapped { to, function } => {
-                let mut y = task.local(n);
-                self.linear(task, x, 0, rows.clone(), write(y, &[0..n]));
-                if let Some(bias) = self.biases[0] {
-                    let biased = task.local(n);
-                    let operands = vec![read(y, &[0..n]), early(bias, from_ref(rows)), write(biased, &[0..n])];
-                    task.call("amk_kernels::add_bias", operands, Vec::new());
-                    y = biased;
-                }
+                let y = self.product(task, x, rows);
                 call_function(task, function, vec![read(y, &[0..n]), write(to, from_ref(rows))]);
             }
             &Output::Gated { to, function } => {
@@ -396,6 +398,18 @@ impl Gemv {
                 call_function(task, function, vec![read(y, &[0..n]), write(to, from_ref(rows))]);
             }
         }
+    }
+
+    /// Adds rows of the only product, with its bias. Returns the result.
+    fn product(&self, task: &mut TaskCalls<'_>, x: Operand, rows: &Range<u32>) -> BufferId {
+        let n = rows.end - rows.start;
+        let y = task.local(n);
+        self.linear(task, x, 0, rows.clone(), write(y, &[0..n]));
+        let Some(bias) = self.biases[0] else { return y };
+        let biased = task.local(n);
+        let operands = vec![read(y, &[0..n]), early(bias, from_ref(rows)), write(biased, &[0..n])];
+        task.call("amk_kernels::add_bias", operands, Vec::new());
+        biased
     }
 
     /// Adds one result per weight, with its bias.

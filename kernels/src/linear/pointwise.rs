@@ -78,9 +78,10 @@ pub(super) fn calls(plan: &Plan) -> String {
         let call = format!("pointwise{space}::{}({values}{})", known.function, floats.collect::<String>());
         cases.push((number, call));
     }
-    let _ = writeln!(out, "AMK_DEVICE float map_product(u32 function, float x) {{ {} }}", choice(&maps, "x"));
-    let _ =
-        writeln!(out, "AMK_DEVICE float gate_products(u32 function, float x, float y) {{ {} }}", choice(&gates, "x"));
+    // In a wide step lanes deliver apart, so they cannot vote.
+    let choice = |calls: &[(u32, String)]| choice(calls, "x", if plan.is_wide() { "" } else { "any" });
+    let _ = writeln!(out, "AMK_DEVICE float map_product(u32 function, float x) {{ {} }}", choice(&maps));
+    let _ = writeln!(out, "AMK_DEVICE float gate_products(u32 function, float x, float y) {{ {} }}", choice(&gates));
     out
 }
 
@@ -89,11 +90,12 @@ pub(super) fn maps(plan: &Plan) -> bool {
     Decoder::of(plan).is_some_and(|decoder| decoder.functions.iter().any(|function| function.operands == 1))
 }
 
-/// Renders the choice among numbered calls. The last one needs no test unless `other` is given.
-fn choice(calls: &[(u32, String)], other: &str) -> String {
+/// Renders the choice among numbered calls, by a vote of the lanes that run it if there is one. The
+/// last call needs no test; without any it is `other`.
+fn choice(calls: &[(u32, String)], other: &str, vote: &str) -> String {
     let case = |(nth, (number, call)): (usize, &(u32, String))| {
         if nth + 1 < calls.len() {
-            format!("if (any(function == {number})) return {call}; ")
+            format!("if ({vote}(function == {number})) return {call}; ")
         } else {
             format!("return {call};")
         }
@@ -120,8 +122,8 @@ mod tests {
     #[test]
     fn the_last_function_needs_no_question() {
         let call = |number: u32| (number, format!("f{number}(x)"));
-        assert_eq!(choice(&[], "x"), "return x;");
-        assert_eq!(choice(&[call(2)], "x"), "return f2(x);");
-        assert_eq!(choice(&[call(1), call(3)], "x"), "if (any(function == 1)) return f1(x); return f3(x);");
+        assert_eq!(choice(&[], "x", "any"), "return x;");
+        assert_eq!(choice(&[call(2)], "x", "any"), "return f2(x);");
+        assert_eq!(choice(&[call(1), call(3)], "x", "any"), "if (any(function == 1)) return f1(x); return f3(x);");
     }
 }

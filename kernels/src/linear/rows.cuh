@@ -184,6 +184,9 @@ AMK_DEVICE void deliver_rows(Worker& w, const Record& r, const GemvShape& g, u32
             continue;
         }
         if (g.flags & GEMV_BIAS) y += constant(w.p.constants, r.bias + at);
+#if AMK_MAPS && AMK_SUMMANDS
+        if (g.output == OUT_RESIDUAL && g.function()) y = map_product(g.function(), y);
+#endif
         if (g.output == OUT_RESIDUAL) {
             float& held = w.s.residual[row * OWN_ROWS + at];
             y += held, held = y;

@@ -1,12 +1,13 @@
 //! Generates the functions that compute projections, specialised for a plan.
 
 use super::layout::cut;
-use super::phase::Gemv;
+use super::phase::{Gemv, Output};
 use super::pointwise;
 use super::tile::TileKind;
 use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM, GEMV_TILE_BIT, TILE_K};
 use crate::attention::{self, block};
 use crate::fused::Decoder;
+use crate::short_conv;
 use amk_cuda::image::abi::WARPS;
 use amk_cuda::plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,10 +59,18 @@ pub(crate) fn defines(plan: &Plan) -> String {
         + &any("AMK_BIASES", |gemv| gemv.biases.iter().any(Option::is_some))
         + &any("AMK_CODED", |gemv| gemv.tiles.kind != TileKind::of(None, 0))
         + &format!("#define AMK_MAPS {}\n", u32::from(pointwise::maps(plan)))
+        + &format!("#define AMK_SUMMANDS {}\n", u32::from(summands(plan)))
         + &format!("#define AMK_LAYERS {}\n", Decoder::layers(plan).len())
         + &format!("#define AMK_ROW_BLOCK {}\n", block(plan))
         + &format!("#define AMK_EMBEDDING_SCALE {}\n", embedding_scale(plan))
         + &attention::defines(plan)
+        + &short_conv::defines(plan)
+}
+
+/// Whether more than a product is added to the residual: one with a bias, or a function of it.
+fn summands(plan: &Plan) -> bool {
+    let more = |gemv: &Gemv| matches!(gemv.output, Output::Residual { function, .. } if function != 0 || gemv.biases[0].is_some());
+    plan.phases_of().any(more)
 }
 
 /// Renders what the embedding is multiplied by.
@@ -158,7 +167,7 @@ fn by_input(gemvs: &BTreeMap<String, BTreeSet<u32>>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::linear::phase::{Input, Output, Tiles};
+    use crate::linear::phase::{Input, Tiles};
     use amk::ir::BufferId;
 
     fn reading(k: u32, norm: Option<BufferId>) -> Gemv {

@@ -361,6 +361,10 @@ AMK_DEVICE void deliver_wide(Worker& w, const Record& r, const GemvShape& g, con
             y = make_float2(gate_products(g.function(), y.x, y.y),
                             gate_products(g.function(), next.x, next.y));
         }
+#if AMK_MAPS && AMK_SUMMANDS
+        if (g.output == OUT_RESIDUAL && g.function())
+            y = make_float2(map_product(g.function(), y.x), map_product(g.function(), y.y));
+#endif
         if (g.output == OUT_RESIDUAL) {
             float2& held = *(float2*)(w.s.residual + column * OWN_ROWS + row);
             y.x += held.x, y.y += held.y, held = y;

@@ -1,5 +1,6 @@
 //! Decodes the residual from the embedding or from packets.
 
+use super::phase::Embed;
 use crate::abi::most_own_rows;
 use crate::fused::Shared;
 use amk::ir::Param;
@@ -14,24 +15,40 @@ use std::ops::Range;
 
 /// Records that look up the residual in the embedding table.
 pub(crate) const EMBED: RecordKind =
-    RecordKind { dispatch: |plan| Some(by_rows(plan, "embed")), ..RecordKind::new("EMBED", embed) };
+    RecordKind { dispatch: |plan| Some(by_rows(plan, embedding(plan))), ..RecordKind::new("EMBED", embed) };
 
 /// Records that adopt a residual from packets.
 pub(crate) const ADOPT: RecordKind =
-    RecordKind { dispatch: |plan| Some(by_rows(plan, "adopt")), ..RecordKind::new("ADOPT", adopt) };
+    RecordKind { dispatch: |plan| Some(by_rows(plan, ("adopt", ""))), ..RecordKind::new("ADOPT", adopt) };
+
+/// The function that looks up the embedding, with its arguments: whether it is published.
+fn embedding(plan: &Plan) -> (&'static str, &'static str) {
+    let published = plan.phases_of::<Embed>().any(|embed| embed.published.is_some());
+    ("embed", if published { "<true>" } else { "<false>" })
+}
 
 /// Renders the call of a function for one row, or for all of a step.
-fn by_rows(plan: &Plan, function: &str) -> String {
+fn by_rows(plan: &Plan, (function, arguments): (&str, &str)) -> String {
     let rows = if plan.rows().is_some() { "_rows" } else { "" };
-    format!("{function}{rows}(w, r)")
+    format!("{function}{rows}{arguments}(w, r)")
 }
 
 fn embed<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    only(record, &["units", "row"])?;
+    only(record, &["units", "row", "output", "shape"])?;
     let own = own_rows(record, places.program.rows)?;
-    let to = write("units, row", Place::Kept("residual"), std::slice::from_ref(&own));
-    let unscaled = Shared::of(places.image).embedding_scale.map(|_| Place::Local(0));
-    lookup(places, state, own, unscaled, to)
+    let held = write("units, row", Place::Kept("residual"), std::slice::from_ref(&own));
+    let unscaled = |local| Shared::of(places.image).embedding_scale.map(|_| Place::Local(local));
+    let mut calls = lookup(places, state, own.clone(), unscaled(0), held)?;
+    match (record.shape, record.output) {
+        (0, 0) => {}
+        (0, _) => return Err(Refusal::new("output", "is not 0, and nothing is published")),
+        (1, at) => {
+            let (to, elements) = places.elements("output, units", at, own.end - own.start, Format::Pairs)?;
+            calls.extend(lookup(places, state, own, unscaled(1), write("output, units", to, &[elements]))?);
+        }
+        (shape, _) => return Err(Refusal::new("shape", format!("is {shape}, expected 0 or 1"))),
+    }
+    Ok(calls)
 }
 
 /// Decodes the columns of the token's row of the embedding table. A scaled embedding has a place

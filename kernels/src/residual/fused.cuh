@@ -3,11 +3,16 @@
 #include "../abi.cuh"
 #include "../../../amk/cuda/device/task.cuh"
 
-// Reads the row of the step's token.
-AMK_DEVICE void embed(Worker& w, const Record& r) {
+// Reads the row of the step's token. PUBLISHED: other workers' norms read it, too.
+template <bool PUBLISHED> AMK_DEVICE void embed(Worker& w, const Record& r) {
     const Elem* row = w.p.embedding + (u64)w.s.token * w.p.hidden;
+    float even = 0; // of a pair, which is one lane's
     w.for_own_rows(r, [&](u32 i, bool own) {
-        if (own) w.s.residual[i] = constant(row, r.row + i) * AMK_EMBEDDING_SCALE;
+        if (!own) return;
+        const float x = constant(row, r.row + i) * AMK_EMBEDDING_SCALE;
+        w.s.residual[i] = x;
+        if (PUBLISHED && i % 2) w.publish(r.output + i / AMK_PER_PACKET, pack_bf16(even, x));
+        even = x;
     });
 }
 

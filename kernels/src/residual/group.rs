@@ -1,7 +1,9 @@
-//! Groups the embedding that starts a residual. Every projection that needs it looks it up.
+//! Groups the embedding that starts a residual. Every projection that needs it looks it up; for
+//! norms that are phases of their own it is published.
 
 use super::phase::{self, Embed};
 use crate::fused::Decoder;
+use crate::layer_norm::CentredNorm;
 use crate::linear::group::Product;
 use crate::rms_norm::NormedResidual;
 use amk::ir::program::BufferKind;
@@ -13,7 +15,7 @@ use amk_cuda::set::Fusion;
 const EMBED: &str = "amk_kernels::embed";
 const SCALE: &str = "amk_kernels::scale";
 
-/// Finds the embedding of the token, which only projections may read.
+/// Finds the embedding of the token, which only fused groups may read.
 pub(crate) struct Embedding;
 
 /// The embedding of the token.
@@ -25,6 +27,8 @@ struct EmbedGroup {
     table: TensorId,
     /// The factor of the rows.
     scale: Option<f32>,
+    /// Whether a group reads it as packets.
+    published: bool,
 }
 
 /// The value that the workers hold as the residual after each group.
@@ -85,7 +89,9 @@ fn find(grouping: &Grouping<'_>) -> Option<EmbedGroup> {
             flow.path(at) == SCALE && flow.only_for(row, at) && grouping.free(at) && grouping.may_lead(at)
         });
     let value = scaled.and_then(|at| flow.result(at)).unwrap_or(row);
-    // Only products may read norms of it.
+    let normed =
+        |user: usize| grouping.groups::<CentredNorm>().any(|norm| norm.value == value && norm.calls().contains(&user));
+    // Only products may read other norms of it.
     let fits = |user: usize| {
         let of_product = |product: &Product| {
             product.calls.contains(&user)
@@ -93,17 +99,21 @@ fn find(grouping: &Grouping<'_>) -> Option<EmbedGroup> {
         };
         let added = |sum: &NormedResidual| sum.calls().contains(&user) && sum.adds_to(value);
         !grouping.free(user)
-            && (grouping.groups::<Product>().any(of_product) || grouping.groups::<NormedResidual>().any(added))
+            && (grouping.groups::<Product>().any(of_product)
+                || grouping.groups::<NormedResidual>().any(added)
+                || normed(user))
     };
     let holds = flow.kind(token) == BufferKind::Input
         && flow.kind(value) == BufferKind::Activation
         && flow.shape(value)[0].is_multiple_of(32)
         && flow.users(value).iter().all(|&user| fits(user));
     if !holds {
-        grouping.refuse(call, "other calls than projections and residuals read its result, or it is not whole packets");
+        let because = "other calls than projections, norms and residuals read its result, or it is not whole packets";
+        grouping.refuse(call, because);
     }
     let calls = [call].into_iter().chain(scaled).collect();
-    holds.then_some(EmbedGroup { calls, value, table, scale: scaled.and_then(|at| flow.float(at)) })
+    let published = flow.users(value).iter().any(|&user| normed(user));
+    holds.then_some(EmbedGroup { calls, value, table, scale: scaled.and_then(|at| flow.float(at)), published })
 }
 
 impl FusedGroup for EmbedGroup {
@@ -112,7 +122,7 @@ impl FusedGroup for EmbedGroup {
     }
 
     fn unpublished(&self) -> Option<TensorId> {
-        Some(self.value)
+        (!self.published).then_some(self.value)
     }
 
     fn check(&self, _flow: &Flow<'_>, seen: &mut Extensions) -> Result<(), usize> {
@@ -128,8 +138,9 @@ impl FusedGroup for EmbedGroup {
         (decoder.hidden, decoder.embedding, decoder.embedding_scale) = (hidden, Some(embedding), self.scale);
         let to = planner.activation("residual", DType::F32, &[hidden], Exchange::Counter);
         phase::begin(&mut planner.plan, self.value, to);
+        let published = self.published.then(|| planner.value(self.value, DType::BF16));
         let owned = crate::linear::phase::owned(&planner.plan, hidden);
-        planner.phase(Embed { to }, owned.into_iter().map(Work::Rows).collect());
+        planner.phase(Embed { to, published }, owned.into_iter().map(Work::Rows).collect());
         Ok(())
     }
 }

@@ -15,6 +15,8 @@ use std::slice::from_ref;
 pub struct Embed {
     /// The residual.
     pub to: BufferId,
+    /// Its packets, where it has any.
+    pub published: Option<BufferId>,
 }
 
 /// Sets the residual from packets.
@@ -101,13 +103,19 @@ impl PhaseKind for Embed {
 
     fn calls(&self, task: &mut TaskCalls<'_>, worker: u32, work: &Work) {
         if let Work::Rows(rows) = work {
-            look_up(task, worker, rows.clone(), self.to);
+            for to in [self.to].into_iter().chain(self.published) {
+                look_up(task, worker, rows.clone(), to);
+            }
         }
     }
 
     fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
         let Work::Rows(rows) = work else { return Record::default() };
-        encoder.of_rows("EMBED", rows)
+        Record {
+            output: self.published.map_or(0, |to| encoder.element(to, rows.start)),
+            shape: u32::from(self.published.is_some()),
+            ..encoder.of_rows("EMBED", rows)
+        }
     }
 
     fn overhead(&self, _cost: &CostModel) -> Overhead {

@@ -10,11 +10,22 @@ template <class F> AMK_DEVICE void for_own(Worker& w, const Record& r, F f) {
         f(i / own, i % own, w.s.residual[i / own * OWN_ROWS + i % own]);
     w.sync();
 }
-AMK_DEVICE void embed_rows(Worker& w, const Record& r) {
+// Publishes the own rows of the residual.
+AMK_DEVICE void publish_own(Worker& w, const Record& r) {
+    const u32 pairs = r.units * AMK_UNIT / 2;
+    for (u32 i = w.thread(); i < pairs * stored_rows(w); i += AMK_WARPS * 32) {
+        const u32 row = i / pairs, pair = i % pairs;
+        const bool here = row < w.p.row_count;
+        const float* held = w.s.residual + (here ? row * OWN_ROWS : 0) + 2 * pair;
+        put_word(w, pair_at(w, r.output, pair, row), pack_bf16(held[0], held[1]), here);
+    }
+}
+template <bool PUBLISHED> AMK_DEVICE void embed_rows(Worker& w, const Record& r) {
     for_own(w, r, [&](u32 row, u32 i, float& to) {
         to = constant(w.p.embedding + (u64)w.s.rows[row].token * w.p.hidden, r.row + i) *
              AMK_EMBEDDING_SCALE;
     });
+    if (PUBLISHED) publish_own(w, r);
 }
 AMK_DEVICE void adopt_rows(Worker& w, const Record& r) {
     for_own(w, r, [&](u32 row, u32 i, float& to) {

@@ -1,7 +1,7 @@
 //! Decodes the records of norms of whole vectors.
 
-use super::phase::{Norm, NormRows};
-use crate::abi::{NORM_ADDED, NORM_COMPUTED, NORM_LENGTH, most_own_rows};
+use super::phase::{Norm, NormBy, NormRows};
+use crate::abi::{NORM_ADDED, NORM_BIASED, NORM_CENTRED, NORM_COMPUTED, NORM_LENGTH, most_own_rows};
 use crate::attention::step_rows;
 use crate::fused::Shared;
 use amk::ir::Param;
@@ -22,15 +22,27 @@ pub(crate) const NORM_ROWS: RecordKind = RecordKind { dispatch: whole, ..RecordK
 
 /// Renders the call of the body for one row, or for all of a step.
 fn part(plan: &Plan) -> Option<String> {
-    plan.phases_of::<Norm>().next()?;
     let rows = if plan.rows().is_some() { "_rows" } else { "" };
-    Some(format!("norm{rows}(w, r)"))
+    let centred = plan.phases_of::<Norm>().map(|norm| norm.by.is_some_and(NormBy::is_centred));
+    by_kind(&format!("norm{rows}"), centred.collect())
 }
 
 /// Renders the call of the body for whole vectors.
 fn whole(plan: &Plan) -> Option<String> {
-    plan.phases_of::<NormRows>().next()?;
-    Some("norm_whole(w, r)".to_owned())
+    by_kind("norm_whole", plan.phases_of::<NormRows>().map(|norm| norm.by.is_centred()).collect())
+}
+
+/// Renders the call of a body for the kinds of norms that there are. With both the record chooses.
+fn by_kind(body: &str, centred: Vec<bool>) -> Option<String> {
+    let call = |kind: &str| format!("{body}<{kind}>(w, r)");
+    match (centred.contains(&true), centred.contains(&false)) {
+        (true, true) => {
+            Some(format!("if (any(r.shape & NORM_CENTRED)) {}; else {}", call("Centred"), call("RootMean")))
+        }
+        (true, false) => Some(call("Centred")),
+        (false, true) => Some(call("RootMean")),
+        (false, false) => None,
+    }
 }
 
 /// Decodes the norm of a vector.
@@ -42,16 +54,30 @@ fn normed<'p>(
     to: DecodedOperand,
 ) -> Result<DecodedCall<'p>, Refusal> {
     let (weight, elements) = places.constant("norm", record.norm, len)?;
+    let mut operands = vec![x, early("norm", weight, &[elements])];
+    let path = match (record.shape & NORM_CENTRED != 0, record.shape & NORM_BIASED != 0) {
+        (false, false) => "amk_kernels::rms_norm",
+        (true, false) => "amk_kernels::centred_norm",
+        (true, true) => {
+            let (bias, elements) = places.constant("bias", record.bias, len)?;
+            operands.push(early("bias", bias, &[elements]));
+            "amk_kernels::layer_norm"
+        }
+        (false, true) => return Err(Refusal::new("shape", "has a bias, and its values are not centred")),
+    };
+    if record.shape & NORM_BIASED == 0 && record.bias != 0 {
+        return Err(Refusal::new("bias", "is not 0, and there is no bias"));
+    }
+    operands.push(to);
     let params = vec![Param::F32(Shared::of(places.image).eps)];
-    let operands = vec![x, early("norm", weight, &[elements]), to];
-    Ok(DecodedCall { params, ..DecodedCall::new("amk_kernels::rms_norm", operands) })
+    Ok(DecodedCall { params, ..DecodedCall::new(path, operands) })
 }
 
 fn norm<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    only(record, &["units", "input", "output", "shape", "row", "norm"])?;
+    only(record, &["units", "input", "output", "shape", "row", "norm", "bias"])?;
     let (len, part) = (record.shape & NORM_LENGTH, rows(record, UNIT)?);
     let flags = record.shape & !NORM_LENGTH;
-    if flags & !(NORM_COMPUTED | NORM_ADDED) != 0 {
+    if flags & !(NORM_COMPUTED | NORM_ADDED | NORM_CENTRED | NORM_BIASED) != 0 {
         return Err(Refusal::new("shape", format!("is {:#x}", record.shape)));
     }
     if part.is_empty() || part.end > len {
@@ -63,10 +89,10 @@ fn norm<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> R
         let to = write("shape", Place::Local(0), &[0..len]);
         calls.push(normed(record, places, read("input", from, &[0..len]), len, to)?);
         read("units, row", Place::Local(0), from_ref(&part))
-    } else if record.norm == 0 {
+    } else if (record.norm, record.bias, flags & !NORM_ADDED) == (0, 0, 0) {
         read("units, row", from, from_ref(&part))
     } else {
-        return Err(Refusal::new("norm", "is not 0, and nothing is normalised"));
+        return Err(Refusal::new("norm, bias, shape", "are of a norm, and nothing is normalised"));
     };
     let (to, elements) = places.elements("output", record.output, part.end - part.start, Format::Pairs)?;
     let published = write("output", to, &[elements]);
@@ -90,8 +116,11 @@ fn norm_rows<'p>(
     places: &Places<'p>,
     _state: &mut WorkerState,
 ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    only(record, &["units", "input", "output", "shape", "norm", "aux"])?;
-    let (len, rows) = (record.shape, step_rows(record, places)?);
+    only(record, &["units", "input", "output", "shape", "norm", "bias", "aux"])?;
+    let (len, rows) = (record.shape & NORM_LENGTH, step_rows(record, places)?);
+    if record.shape & !(NORM_LENGTH | NORM_CENTRED | NORM_BIASED) != 0 {
+        return Err(Refusal::new("shape", format!("is {:#x}", record.shape)));
+    }
     let [from, to] = [("input", record.input), ("output", record.output)]
         .map(|(field, at)| places.whole(field, at, &[len], Format::Pairs).map(Place::Buffer));
     let to = write("output", to?, &[0..len]);

@@ -1,6 +1,6 @@
 //! Groups a norm behind a projection with the residual that its result is added to.
 
-use super::phase::{self, Norm, NormOutput};
+use super::phase::{self, Norm, NormBy, NormOutput};
 use crate::abi::most_own_rows;
 use crate::fused::Decoder;
 use crate::residual;
@@ -81,12 +81,12 @@ impl FusedGroup for NormedResidual {
 
     fn plan(&self, planner: &mut Planner<'_>) -> Result<(), Unsupported> {
         let rows = planner.flow.shape(self.after)[0];
-        let weight = planner.known(self.weight);
-        let (mut from, mut remaining) = (planner.known(self.value), Some(weight));
+        let by = NormBy::RootMean(planner.known(self.weight));
+        let (mut from, mut remaining) = (planner.known(self.value), Some(by));
         let name = planner.flow.tensor(self.after).name.clone();
         if planner.plan.is_wide() {
             let normed = planner.packets(&format!("normed.{name}"), DType::BF16, &[rows]);
-            phase::whole(planner, from, weight, normed);
+            phase::whole(planner, from, by, normed);
             (from, remaining) = (normed, None);
         }
         let before = residual::held(planner, self.before, rows);
@@ -95,7 +95,7 @@ impl FusedGroup for NormedResidual {
         residual::hold(&mut planner.plan, self.after, after);
         let owned = crate::linear::phase::owned(&planner.plan, rows);
         let output = NormOutput::Residual { before, after, packets };
-        planner.phase(Norm { from, len: rows, weight: remaining, output }, owned.into_iter().map(Work::Rows).collect());
+        planner.phase(Norm { from, len: rows, by: remaining, output }, owned.into_iter().map(Work::Rows).collect());
         Ok(())
     }
 }

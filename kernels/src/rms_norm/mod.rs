@@ -7,7 +7,7 @@ mod phase;
 
 pub(crate) use decode::{NORM, NORM_ROWS};
 pub(crate) use group::{NormedResidual, NormedResiduals};
-pub use phase::{Norm, NormOutput, NormRows};
+pub use phase::{Norm, NormBy, NormOutput, NormRows};
 pub(crate) use phase::{Vector, norm_all};
 
 use crate::dot::dot;

@@ -2,13 +2,70 @@
 //! part of the result reads all of them. In a wide step that would be all values of all rows, so
 //! there each worker has whole vectors of a few rows first.
 
-use crate::abi::{NORM_ADDED, NORM_COMPUTED};
+use crate::abi::{NORM_ADDED, NORM_BIASED, NORM_CENTRED, NORM_COMPUTED};
 use crate::fused::Decoder;
-use amk::ir::{BufferId, Param};
+use amk::ir::{BufferId, Operand, Param};
 use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, UNIT, Work, early, even, read, rotated, same, write};
 use std::ops::Range;
 use std::slice::from_ref;
+
+/// How a vector is normalised, and by which weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NormBy {
+    /// `rms_norm` with this weight.
+    RootMean(BufferId),
+    /// `layer_norm`, or `centred_norm` where there is no bias.
+    Centred {
+        /// The weight.
+        weight: BufferId,
+        /// The bias.
+        bias: Option<BufferId>,
+    },
+}
+
+impl NormBy {
+    fn weight(self) -> BufferId {
+        match self {
+            Self::RootMean(weight) | Self::Centred { weight, .. } => weight,
+        }
+    }
+
+    fn bias(self) -> Option<BufferId> {
+        match self {
+            Self::RootMean(_) => None,
+            Self::Centred { bias, .. } => bias,
+        }
+    }
+
+    /// Whether it is by the distance from the mean.
+    pub(super) fn is_centred(self) -> bool {
+        matches!(self, Self::Centred { .. })
+    }
+
+    fn constants(self) -> impl Iterator<Item = BufferId> {
+        [Some(self.weight()), self.bias()].into_iter().flatten()
+    }
+
+    /// The bits of a record's shape that say which norm it is.
+    fn flags(self) -> u32 {
+        let biased = if self.bias().is_some() { NORM_BIASED } else { 0 };
+        if self.is_centred() { NORM_CENTRED | biased } else { 0 }
+    }
+
+    /// The instruction, with its operands and its parameters, for a vector of `len` elements.
+    fn call(self, plan: &Plan, x: BufferId, len: u32, to: BufferId) -> (&'static str, Vec<Operand>, Vec<Param>) {
+        let path = match self {
+            Self::RootMean(_) => "amk_kernels::rms_norm",
+            Self::Centred { bias: None, .. } => "amk_kernels::centred_norm",
+            Self::Centred { bias: Some(_), .. } => "amk_kernels::layer_norm",
+        };
+        let constants = self.constants().map(|constant| early(constant, &[0..len]));
+        let operands = [read(x, &[0..len])].into_iter().chain(constants).chain([write(to, &[0..len])]).collect();
+        let eps = Decoder::of(plan).map_or(0.0, |decoder| decoder.eps);
+        (path, operands, vec![Param::F32(eps)])
+    }
+}
 
 /// The norm of a vector, of which each worker delivers a part.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,8 +74,8 @@ pub struct Norm {
     pub from: BufferId,
     /// Its length.
     pub len: u32,
-    /// Weight of the norm; `None`: the vector is passed on as it is.
-    pub weight: Option<BufferId>,
+    /// The norm; `None`: the vector is passed on as it is.
+    pub by: Option<NormBy>,
     /// Where the result goes.
     pub output: NormOutput,
 }
@@ -46,19 +103,19 @@ pub struct NormRows {
     pub from: BufferId,
     /// Their length.
     pub len: u32,
-    /// Weight of the norm.
-    pub weight: BufferId,
+    /// The norm.
+    pub by: NormBy,
     /// The results.
     pub to: BufferId,
 }
 
 /// Adds a phase that norms whole vectors of the rows of a wide step, into the buffer `to`.
-pub(crate) fn whole(planner: &mut Planner<'_>, from: BufferId, weight: BufferId, to: BufferId) {
+pub(crate) fn whole(planner: &mut Planner<'_>, from: BufferId, by: NormBy, to: BufferId) {
     let rows = planner.plan.rows().unwrap_or(1);
     // Another vector of the same phase has other workers first.
     let works = rotated(even(rows, planner.plan.schedule.workers), planner.plan.phases.len() * rows as usize);
     let len = planner.plan.extent(from);
-    planner.phase(NormRows { from, len, weight, to }, works.into_iter().map(Work::Rows).collect());
+    planner.phase(NormRows { from, len, by, to }, works.into_iter().map(Work::Rows).collect());
 }
 
 /// A vector that [`norm_all`] norms or passes on.
@@ -66,8 +123,8 @@ pub(crate) fn whole(planner: &mut Planner<'_>, from: BufferId, weight: BufferId,
 pub(crate) struct Vector {
     /// The vector.
     pub(crate) from: BufferId,
-    /// Weight of the norm; `None`: the vector is passed on as it is.
-    pub(crate) weight: Option<BufferId>,
+    /// The norm; `None`: the vector is passed on as it is.
+    pub(crate) by: Option<NormBy>,
     /// The result.
     pub(crate) to: BufferId,
 }
@@ -77,18 +134,18 @@ pub(crate) struct Vector {
 pub(crate) fn norm_all(planner: &mut Planner<'_>, vectors: &[Vector]) {
     let mut vectors = vectors.to_vec();
     if planner.plan.is_wide() {
-        vectors.retain(|&Vector { from, weight, to }| weight.map(|weight| whole(planner, from, weight, to)).is_none());
+        vectors.retain(|&Vector { from, by, to }| by.map(|by| whole(planner, from, by, to)).is_none());
     }
     let units: Vec<u32> = vectors.iter().map(|vector| planner.plan.extent(vector.from) / UNIT).collect();
     let parts = even(units.iter().sum(), planner.plan.schedule.workers);
     let mut before = 0;
-    for (Vector { from, weight, to }, units) in vectors.into_iter().zip(units) {
+    for (Vector { from, by, to }, units) in vectors.into_iter().zip(units) {
         let own = |part: &Range<u32>| {
             let inside = |unit: u32| unit.clamp(before, before + units) - before;
             Work::Rows(inside(part.start) * UNIT..inside(part.end) * UNIT)
         };
         let works = parts.iter().map(own).collect();
-        planner.phase(Norm { from, len: units * UNIT, weight, output: NormOutput::Store(to) }, works);
+        planner.phase(Norm { from, len: units * UNIT, by, output: NormOutput::Store(to) }, works);
         before += units;
     }
 }
@@ -101,12 +158,10 @@ impl PhaseKind for Norm {
     fn calls(&self, task: &mut TaskCalls<'_>, _worker: u32, work: &Work) {
         let Work::Rows(rows) = work else { return };
         let mut x = self.from;
-        if let Some(weight) = self.weight {
-            let len = self.len;
-            let eps = Decoder::of(task.plan).map_or(0.0, |decoder| decoder.eps);
-            let normed = task.local(len);
-            let operands = vec![read(x, &[0..len]), early(weight, &[0..len]), write(normed, &[0..len])];
-            task.call("amk_kernels::rms_norm", operands, vec![Param::F32(eps)]);
+        if let Some(by) = self.by {
+            let normed = task.local(self.len);
+            let (path, operands, params) = by.call(task.plan, x, self.len, normed);
+            task.call(path, operands, params);
             x = normed;
         }
         let x = read(x, from_ref(rows));
@@ -129,18 +184,19 @@ impl PhaseKind for Norm {
             NormOutput::Store(to) => (to, 0),
             NormOutput::Residual { packets, .. } => (packets, NORM_ADDED),
         };
-        let computed = if self.weight.is_some() { NORM_COMPUTED } else { 0 };
+        let computed = self.by.map_or(0, |by| NORM_COMPUTED | by.flags());
         Record {
             input: encoder.packet(self.from),
             output: encoder.element(to, rows.start),
             shape: self.len | computed | added,
-            norm: encoder.constant(self.weight),
+            norm: encoder.constant(self.by.map(NormBy::weight)),
+            bias: encoder.constant(self.by.and_then(NormBy::bias)),
             ..encoder.of_rows("NORM", rows)
         }
     }
 
     fn constants(&self, _plan: &Plan) -> Vec<BufferId> {
-        self.weight.into_iter().collect()
+        self.by.into_iter().flat_map(NormBy::constants).collect()
     }
 
     fn same(&self, other: &dyn PhaseKind) -> bool {
@@ -155,10 +211,8 @@ impl PhaseKind for NormRows {
 
     fn calls(&self, task: &mut TaskCalls<'_>, _worker: u32, work: &Work) {
         let Work::Rows(rows) = work else { return };
-        let len = self.len;
-        let eps = Decoder::of(task.plan).map_or(0.0, |decoder| decoder.eps);
-        let operands = vec![read(self.from, &[0..len]), early(self.weight, &[0..len]), write(self.to, &[0..len])];
-        task.call_of_rows(rows, "amk_kernels::rms_norm", operands, vec![Param::F32(eps)]);
+        let (path, operands, params) = self.by.call(task.plan, self.from, self.len, self.to);
+        task.call_of_rows(rows, path, operands, params);
     }
 
     fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
@@ -168,15 +222,16 @@ impl PhaseKind for NormRows {
             units: (rows.end - rows.start) as u16,
             input: encoder.packet(self.from),
             output: encoder.packet(self.to),
-            shape: self.len,
-            norm: encoder.constant(Some(self.weight)),
+            shape: self.len | self.by.flags(),
+            norm: encoder.constant(Some(self.by.weight())),
+            bias: encoder.constant(self.by.bias()),
             aux: rows.start,
             ..Record::default()
         }
     }
 
     fn constants(&self, _plan: &Plan) -> Vec<BufferId> {
-        vec![self.weight]
+        self.by.constants().collect()
     }
 
     fn same(&self, other: &dyn PhaseKind) -> bool {

@@ -1,6 +1,14 @@
 //! A short causal convolution over the positions, channel by channel.
 
+mod decode;
 mod formula;
+mod group;
+mod phase;
+
+pub(crate) use decode::CONVOLVE;
+pub(crate) use group::Convolutions;
+pub(crate) use phase::defines;
+pub use phase::{ConvBuffers, Convolve};
 
 use amk::prelude::*;
 

@@ -133,7 +133,8 @@ impl Decoder {
             let (flags, floats) = (BTreeMap::new(), BTreeMap::new());
             let instance = Instance { name: "decoder".into(), dims, flags, floats, schedule: None };
             let plan = plan_for(family.kernel, &instance, &schedule, Precision::BF16)?;
-            if (Fused::layers(&plan).len() == instance.dims["LAYERS"] as usize && plan.bodies.is_empty()) == whole {
+            let layers = plan.shared.get::<Fused>().map_or(0, |fused| fused.layers.len() + fused.convolutions.len());
+            if (layers == instance.dims["LAYERS"] as usize && plan.bodies.is_empty()) == whole {
                 return Self::drawn(family, instance.dims, schedule, NEAR, encodings, draw);
             }
         }

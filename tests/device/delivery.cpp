@@ -1,0 +1,135 @@
+// Delivers products without a GPU, of one row or with AMK_ROWS of several: sums of the warps' parts are stored or added to the residual, with a bias and a function
+// of each element or without; and looks up the embedding, which may be published.
+#define AMK_WARPS 16
+#include "worker.h"
+
+constexpr int PARTIAL_PITCH = 132;
+constexpr u32 LEN = 64, UNITS = LEN / AMK_UNIT, INPUT = 0, OUTPUT = 4096, BIAS = 16, TOKENS = 40;
+// The function of each element.
+static float map_product(u32 function, float x) {
+    if (function != 2) exit(printf("function %u\n", function));
+    return 0.25f * x;
+}
+static float gate_products(u32, float, float) { return 0; }
+
+// What keeps a value in a register is of a GPU.
+#define asm
+#define volatile(...)
+#include "delivery.inc"
+
+static std::vector<u64> packets(1 << 16);
+static std::vector<Elem> constants(LEN + BIAS), table(TOKENS * LEN);
+typedef std::vector<float> Vector;
+static u32 rows() { return AMK_ROWS ? AMK_ROWS - 1 : 1; }
+static void close(const char* what, u32 at, double found, double expected) { near(what, at, found, expected, 0.005 * (1 + std::fabs(expected))); }
+static Record record_of(u32 output, bool biased, u32 function) {
+    const u32 flags = (biased ? GEMV_BIAS : 0) | function << GEMV_FUNCTION_BIT;
+    return {UNITS, INPUT, OUTPUT, 1 | output << GEMV_OUTPUT_BIT | flags << GEMV_FLAGS_BIT, 0, 0, biased ? BIAS : 0, 0, 0, 0};
+}
+
+#if AMK_ROWS
+static float& held(u32 row, u32 i) { return shared.residual[row * OWN_ROWS + i]; }
+static float output(u32 row, u32 i) {
+    const Worker w = any_worker();
+    const u32 pair = *pair_at(w, OUTPUT, i / 2, row);
+#if AMK_ROW_PACKETS
+    for (u32 any = 0; any < AMK_ROWS; any++)
+        if (*of_next_step(w, pair_at(w, OUTPUT, i / 2, any)) != ABSENT) exit(printf("pair %u is not cleared\n", i / 2));
+#endif
+    return i % 2 ? bf16_high(pair) : bf16_low(pair);
+}
+static void look_up(bool published) {
+    const Record r = {UNITS, 0, OUTPUT, published, 0, 0, 0, 0, 0, 0};
+    published ? by_all<embed_rows<true>>(r) : by_all<embed_rows<false>>(r);
+}
+#else
+static float& held(u32, u32 i) { return shared.residual[i]; }
+static float output(u32, u32 i) {
+    const u64 found = packets[OUTPUT + i / 2];
+    if (found >> 32 != 7) exit(printf("pair %u is not published\n", i / 2));
+    return i % 2 ? bf16_high((u32)found) : bf16_low((u32)found);
+}
+static void look_up(bool published) {
+    const Record r = {UNITS, 0, OUTPUT, published, 0, 0, 0, 0, 0, 0};
+    published ? by_all<embed<true>>(r) : by_all<embed<false>>(r);
+}
+#endif
+
+// Puts the warps' parts of the products of a row where the delivery finds them; returns the sums.
+static Vector put_parts(u32 row) {
+    Vector sums(LEN);
+    for (u32 i = 0; i < LEN; i++)
+        for (u32 warp = 0; warp < AMK_WARPS; warp++) {
+            const float part = drawn();
+            sums[i] += part;
+#if AMK_WIDE
+            if (warp < WideGroup::shares) memcpy(arena + RING + 4 * ((warp * rows() + row) * WideGroup::pitch() + i), &part, 4);
+            else sums[i] -= part;
+#elif AMK_ROWS
+            const u32 place = (i / AMK_UNIT * AMK_WARPS * SETS + warp * SETS + row / 4) * 32 + i % AMK_UNIT * 4 + row % 4;
+            memcpy(arena + RING + AMK_SLOTS * AMK_CHUNK + 4 * place, &part, 4);
+#else
+            shared.scratch[warp * PARTIAL_PITCH + i] = part;
+#endif
+        }
+    return sums;
+}
+static void deliver(Worker& w, const Record& r) {
+    const GemvShape g(r.shape);
+#if AMK_WIDE
+    const WideGroup c = {rows()};
+    if (w.thread() < c.columns) store_shared(wide_scales(w, c) + 4 * w.thread(), 1, true);
+    w.sync();
+    deliver_wide(w, r, g, c);
+#elif AMK_ROWS
+    deliver_rows(w, r, g, 0, r.units);
+#else
+    if (!Delivery::due(w, r.units)) return;
+    Delivery delivery = {};
+    delivery.prepare(w, r, g, 0, r.units);
+    delivery.deliver(w, r, g);
+#endif
+}
+static void check(u32 output_kind, bool biased, u32 function) {
+    const bool added = output_kind == OUT_RESIDUAL;
+    std::vector<Vector> expected;
+    for (u32 row = 0; row < rows(); row++) {
+        expected.push_back(put_parts(row));
+        for (u32 i = 0; i < LEN; i++) {
+            float& y = expected[row][i];
+            if (biased) y += constant(constants.data(), BIAS + i);
+            if (function) y *= 0.25f;
+            held(row, i) = drawn();
+            if (added) y += held(row, i);
+        }
+    }
+    by_all<deliver>(record_of(output_kind, biased, function));
+    for (u32 row = 0; row < rows(); row++)
+        for (u32 i = 0; i < LEN; i++) {
+            close("an output", row * LEN + i, output(row, i), expected[row][i]);
+            if (added) near("a residual", row * LEN + i, held(row, i), expected[row][i], 1e-4);
+        }
+}
+
+int main() {
+    params = {packets.data(), nullptr, constants.data(), nullptr, nullptr, 0, 0, 0, rows(), 0, 0, 1e-5f, table.data(), LEN};
+    if (AMK_ROWS) packets.resize((u64)AMK_ROW_WORDS * AMK_ROWS * (1 + AMK_ROW_PACKETS) + (1 << 16)), params.packets = packets.data();
+    for (Elem& x : constants) x = to_bf16(drawn());
+    for (Elem& x : table) x = to_bf16(drawn());
+    for (u32 output : {(u32)OUT_STORE, (u32)OUT_RESIDUAL})
+        for (bool biased : {false, true})
+            for (u32 function : {0, 2}) check(output, biased, function);
+    for (u32 row = 0; row < rows(); row++) shared.rows[row].token = (7 * row + 3) % TOKENS;
+    shared.token = 3;
+    for (bool published : {false, true}) {
+        memset(shared.residual, 0, sizeof(shared.residual));
+        look_up(published);
+        for (u32 row = 0; row < rows(); row++)
+            for (u32 i = 0; i < LEN; i++) {
+                const float x = 1.25f * constant(table.data(), (7 * row + 3) % TOKENS * LEN + i);
+                near("an embedding", row * LEN + i, held(row, i), x, 1e-6);
+                if (published) close("its packet", row * LEN + i, output(row, i), x);
+            }
+    }
+    printf("ok\n");
+}
