@@ -11,6 +11,7 @@ pub fn encodings_on_device() -> Vec<Vec<&'static Encoding>> {
     let mut known: Vec<&Encoding> = TileKind::registered().map(|kind| kind.layout.encoding).collect();
     known.retain(|encoding| encoding.encode.is_some());
     known.sort_by_key(|encoding| encoding.name);
+    known.dedup_by_key(|encoding| encoding.name); // of several kinds of tiles
     let mut sorts = BTreeMap::<(&str, bool), Vec<_>>::new();
     for &encoding in &known {
         let codes = encoding.name.split(':').next().unwrap_or_default();
