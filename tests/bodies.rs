@@ -197,6 +197,10 @@ fn delivery() -> String {
     .concat()
 }
 
+/// What the code of rows asks of an attention, where none runs.
+const NO_ATTENTION: [(&str, &str); 4] =
+    [("AMK_ROW_BLOCK", "8"), ("AMK_HEAD_DIM", "128"), ("AMK_TURNS", "64"), ("AMK_OWN_TURNS", "1")];
+
 #[test]
 fn deliveries_are_sums_of_parts_that_change_as_the_record_says() {
     for (rows, packets, coded) in [("0", "0", "0"), ("0", "0", "1"), ("3", "0", "0"), ("8", "1", "0"), ("24", "0", "0")]
@@ -204,17 +208,15 @@ fn deliveries_are_sums_of_parts_that_change_as_the_record_says() {
         let defines = [
             ("AMK_ROWS", rows),
             ("AMK_ROW_PACKETS", packets),
-            ("AMK_ROW_BLOCK", "8"),
-            ("AMK_HEAD_DIM", "128"),
-            ("AMK_TURNS", "64"),
-            ("AMK_OWN_TURNS", "1"),
             ("AMK_EMBEDDING_SCALE", "1.25f"),
             ("AMK_SUMMANDS", "1"),
             ("AMK_BIASES", "1"),
             ("AMK_CODED", coded),
             ("AMK_MAPS", "1"),
-        ];
-        if run_with("delivery", &(code(&[]) + &delivery()), &defines).is_none() {
+        ]
+        .into_iter()
+        .chain(NO_ATTENTION);
+        if run_with("delivery", &(code(&[]) + &delivery()), &defines.collect::<Vec<_>>()).is_none() {
             return;
         }
     }
@@ -228,17 +230,15 @@ fn convolutions_are_the_sums_over_the_last_positions() {
             ("AMK_ROWS", rows),
             ("AMK_PAGED", paged),
             ("AMK_ROW_PACKETS", packets),
-            ("AMK_ROW_BLOCK", "8"),
-            ("AMK_HEAD_DIM", "128"),
-            ("AMK_TURNS", "64"),
-            ("AMK_OWN_TURNS", "1"),
             ("AMK_CONVS", "2"),
             ("AMK_CONV_LEN", "64"),
             ("AMK_TAPS", "3"),
             ("AMK_CACHE_PAGE", "512"),
             ("AMK_KV_PAGE", "(512+2*64*64*2)"),
-        ];
-        if run("convolve", &["short_conv/fused.cuh", "short_conv/rows.cuh"], &defines).is_none() {
+        ]
+        .into_iter()
+        .chain(NO_ATTENTION);
+        if run("convolve", &["short_conv/fused.cuh", "short_conv/rows.cuh"], &defines.collect::<Vec<_>>()).is_none() {
             return;
         }
     }
@@ -247,15 +247,8 @@ fn convolutions_are_the_sums_over_the_last_positions() {
 #[test]
 fn parts_of_a_norm_are_the_norm() {
     for (rows, packets) in [("0", "0"), ("3", "0"), ("3", "1"), ("8", "0"), ("8", "1"), ("24", "0")] {
-        let defines = [
-            ("AMK_ROWS", rows),
-            ("AMK_ROW_PACKETS", packets),
-            ("AMK_ROW_BLOCK", "8"),
-            ("AMK_HEAD_DIM", "128"),
-            ("AMK_TURNS", "64"),
-            ("AMK_OWN_TURNS", "1"),
-        ];
-        if run("norm", &["rms_norm/fused.cuh", "rms_norm/rows.cuh"], &defines).is_none() {
+        let defines = [("AMK_ROWS", rows), ("AMK_ROW_PACKETS", packets)].into_iter().chain(NO_ATTENTION);
+        if run("norm", &["rms_norm/fused.cuh", "rms_norm/rows.cuh"], &defines.collect::<Vec<_>>()).is_none() {
             return;
         }
     }

@@ -106,63 +106,48 @@ fn rows_with_windows_and_heads_turned_in_part_compute_the_function() {
     check_rows(windowed(20, 16), 20, 24);
 }
 
-#[test]
-fn rows_with_norms_behind_projections_and_layers_of_two_kinds_compute_the_function() {
-    for of in normed() {
+/// Checks narrow steps of decoders, and wide ones by so many workers.
+fn check_narrow_and_wide(decoders: impl IntoIterator<Item = (Family, BTreeMap<String, u32>)>, workers: u32) {
+    for of in decoders {
         println!("{}", of.0.name);
         check_rows(of.clone(), 6, 6);
-        check_rows(of, 20, 24);
+        check_rows(of, 20, workers);
     }
+}
+
+#[test]
+fn rows_with_norms_behind_projections_and_layers_of_two_kinds_compute_the_function() {
+    check_narrow_and_wide(normed(), 24);
 }
 
 #[test]
 fn rows_with_layers_that_rotate_no_heads_compute_the_function() {
-    for of in partly_turned() {
-        println!("{}", of.0.name);
-        check_rows(of.clone(), 6, 6);
-        check_rows(of, 20, 24);
-    }
+    check_narrow_and_wide(partly_turned(), 24);
 }
 
 #[test]
 fn rows_with_products_that_change_before_they_are_added_compute_the_function() {
-    for of in summands() {
-        println!("{}", of.0.name);
-        check_rows(of.clone(), 6, 6);
-        check_rows(of, 20, 24);
-    }
+    check_narrow_and_wide(summands(), 24);
 }
 
 #[test]
 fn rows_with_norms_by_the_distance_from_the_mean_compute_the_function() {
-    for of in centred() {
-        println!("{}", of.0.name);
-        check_rows(of.clone(), 6, 6);
-        check_rows(of, 20, 24);
-    }
+    check_narrow_and_wide(centred(), 24);
 }
 
 #[test]
 fn rows_of_key_heads_that_many_queries_share_compute_the_function() {
-    for of in copied() {
-        println!("{}", of.0.name);
-        check_rows(of.clone(), 6, 6);
-        check_rows(of, 20, 44);
-    }
+    check_narrow_and_wide(copied(), 44);
 }
 
 #[test]
 fn rows_with_short_convolutions_compute_the_function() {
-    check_rows(convolved(), 6, 6);
-    check_rows(convolved(), 20, 24);
+    check_narrow_and_wide([convolved()], 24);
 }
 
 #[test]
 fn rows_of_heads_of_256_elements_compute_the_function() {
-    for of in long_heads() {
-        check_rows(of.clone(), 6, 6);
-        check_rows(of, 20, 24);
-    }
+    check_narrow_and_wide(long_heads(), 24);
 }
 
 #[test]

@@ -69,8 +69,10 @@ pub(crate) fn defines(plan: &Plan) -> String {
 
 /// Whether more than a product is added to the residual: one with a bias, or a function of it.
 fn summands(plan: &Plan) -> bool {
-    let more = |gemv: &Gemv| matches!(gemv.output, Output::Residual { function, .. } if function != 0 || gemv.biases[0].is_some());
-    plan.phases_of().any(more)
+    plan.phases_of().any(|gemv: &Gemv| match gemv.output {
+        Output::Residual { function, .. } => function != 0 || gemv.biases[0].is_some(),
+        _ => false,
+    })
 }
 
 /// Renders what the embedding is multiplied by.
