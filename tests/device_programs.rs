@@ -226,6 +226,23 @@ fn a_gpus_steps_over_caches_in_e4m3_compute_the_function_that_rounds_them() {
 }
 
 #[test]
+fn a_gpus_steps_compute_the_function() {
+    let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
+    let cache = std::env::temp_dir().join("amk-test-cubins");
+    let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
+    let plain = FAMILIES.into_iter().filter(|family| ["llama", "qwen2", "qwen3"].contains(&family.name));
+    let others = normed().into_iter().chain(long_heads()).chain(partly_turned()).chain(summands());
+    let others = others.chain(centred()).chain(copied()).chain([convolved(), windowed(50, 48)]);
+    for (family, dims) in plain.map(|family| (family, tiny())).chain(others) {
+        let schedule = Schedule { workers: 44, run: 2, ..target.schedule() };
+        let decoder = Decoder::new(family, dims, schedule, 270, 3).expect("a decoder");
+        let error = error(&decoder, &decoder.on_cuda(&cache).expect("logits"));
+        println!("{}: {error:.2} deviations", family.name);
+        assert!(error < MOST_DEVIATIONS, "{error} deviations");
+    }
+}
+
+#[test]
 fn llamas_device_program_computes_the_function() {
     check_family(FAMILIES[0]);
 }
