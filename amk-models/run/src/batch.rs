@@ -260,7 +260,7 @@ impl<'t, V: RowVm> Batch<'t, V> {
                 self.waiting.insert(at, (id, writing));
                 break;
             };
-            let choices = self.choices(&writing).unwrap_or_default();
+            let choices = writing.choices(self.session.chooses()).unwrap_or_default();
             self.session.push_choosing(sequence, &tokens(&writing.history[shared..]), &choices)?;
             writing.shared = shared;
             writing.start = Some(Instant::now());
@@ -403,27 +403,27 @@ impl<'t, V: RowVm> Batch<'t, V> {
 
     /// Gives the session the last token and the guesses of those after it.
     fn push(&mut self, sequence: SequenceId) -> Result<(), GenerateError> {
-        let Some((_, writing)) = self.live.get(&sequence) else { return Ok(()) };
+        let Some((_, writing)) = self.live.get_mut(&sequence) else { return Ok(()) };
         let ran = writing.history.len() - 1;
         if self.session.len(sequence)? > ran {
             self.session.rollback(sequence, ran)?;
         }
         let given = tokens(&[&writing.history[ran..], &writing.draft].concat());
-        match self.choices(writing) {
+        match writing.choices(self.session.chooses()) {
             Some(choices) => self.session.push_choosing(sequence, &given, &choices)?,
             None => self.session.push_draft(sequence, &given)?,
         }
         Ok(())
     }
-
-    /// How the next token of a text is chosen, and those after each guess, where the VM does it.
-    fn choices(&self, writing: &Writing<'_>) -> Option<Vec<Choice>> {
-        let chooses = self.session.chooses() && !writing.text.reads_logits();
-        chooses.then(|| writing.sampler.choices(&writing.history, &writing.draft)).flatten()
-    }
 }
 
 impl Writing<'_> {
+    /// How the next token is chosen, and those after each guess, where the VM `chooses` it.
+    fn choices(&mut self, chooses: bool) -> Option<Vec<Choice>> {
+        let chooses = chooses && !self.text.reads_logits();
+        chooses.then(|| self.sampler.choices(&self.history, &self.draft)).flatten()
+    }
+
     /// The next token, and the logits by which it was chosen, unless a VM chose.
     fn choose<'v>(&mut self, outcome: Outcome<'v>) -> Result<(u32, &'v [f32]), SamplerError> {
         match outcome {

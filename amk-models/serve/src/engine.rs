@@ -1,6 +1,7 @@
 //! The engine: a thread that owns the VM and writes the texts of all clients.
 
 use crate::metrics::Counters;
+use crate::post::{Letter, Post};
 use amk::rows::{RowVm, RowsError};
 use amk_models::chain::Chain;
 use amk_models::tokenizer::Tokenizer;
@@ -69,12 +70,15 @@ struct Client {
 }
 
 impl Client {
-    /// Sends the last piece. There is room for another text before the client can ask for one.
-    fn end(self, piece: Result<Piece, EngineError>) {
+    fn letter(&self, piece: Piece) -> Letter {
+        Letter::new(&self.reply, (self.number, Ok(piece)))
+    }
+
+    /// The last letter. There is room for another text before the client can ask for one.
+    fn last(self, piece: Result<Piece, EngineError>) -> Letter {
         let Self { number, reply, _place: place } = self;
         drop(place);
-        // The client may be gone.
-        let _ = reply.send((number, piece));
+        Letter::new(&reply, (number, piece))
     }
 }
 
@@ -168,12 +172,13 @@ impl Engine {
 struct Writer<'t, V> {
     batch: Batch<'t, V>,
     clients: BTreeMap<TextId, Client>,
+    post: Post,
     counters: &'t Counters,
 }
 
 impl<'t, V: RowVm> Writer<'t, V> {
     fn new(batch: Batch<'t, V>, counters: &'t Counters) -> Self {
-        Self { batch, clients: BTreeMap::new(), counters }
+        Self { batch, clients: BTreeMap::new(), post: Post::start(), counters }
     }
 
     /// Writes until all ways to the thread are gone and all texts have ended, or the VM fails.
@@ -211,9 +216,9 @@ impl<'t, V: RowVm> Writer<'t, V> {
                 self.clients.insert(id, client);
             }
             Err(error @ (GenerateError::PromptTooLong { .. } | GenerateError::Rows(RowsError::Pages { .. }))) => {
-                client.end(Err(EngineError::TooLong(error.to_string())));
+                client.last(Err(EngineError::TooLong(error.to_string()))).deliver();
             }
-            Err(error) => client.end(Err(EngineError::Refused(error.to_string()))),
+            Err(error) => client.last(Err(EngineError::Refused(error.to_string()))).deliver(),
         }
     }
 
@@ -226,34 +231,32 @@ impl<'t, V: RowVm> Writer<'t, V> {
             self.clients.remove(&id);
             self.counters.cancelled.fetch_add(1, Relaxed);
         }
-        let Self { batch, clients, counters } = self;
-        let start = Instant::now();
-        batch
-            .step(&mut |id, event| {
-                match (event, clients.entry(id)) {
-                    (Event::Text(piece), Entry::Occupied(client)) => {
-                        let Client { number, reply, .. } = client.get();
-                        let piece = Piece::Text { text: piece.text.to_owned(), logprobs: piece.logprobs.to_vec() };
-                        // A client that is gone is seen before the next step.
-                        let _ = reply.send((*number, Ok(piece)));
-                    }
-                    (Event::Ended(generated), Entry::Occupied(client)) => {
-                        counters.ended(&generated);
-                        client.remove().end(Ok(Piece::Ended(generated)));
-                    }
-                    (Event::Failed(error), Entry::Occupied(client)) => {
-                        client.remove().end(Err(EngineError::Refused(error.to_string())));
-                    }
-                    _ => {}
+        let Self { batch, clients, post, counters } = self;
+        let (start, mut letters) = (Instant::now(), Vec::new());
+        let stepped = batch.step(&mut |id, event| {
+            match (event, clients.entry(id)) {
+                (Event::Text(piece), Entry::Occupied(client)) => {
+                    let (text, logprobs) = (piece.text.to_owned(), piece.logprobs.to_vec());
+                    letters.push(client.get().letter(Piece::Text { text, logprobs }));
                 }
-                Ok(())
-            })
-            .map_err(|error| Chain(&error).to_string())?;
+                (Event::Ended(generated), Entry::Occupied(client)) => {
+                    counters.ended(&generated);
+                    letters.push(client.remove().last(Ok(Piece::Ended(generated))));
+                }
+                (Event::Failed(error), Entry::Occupied(client)) => {
+                    letters.push(client.remove().last(Err(EngineError::Refused(error.to_string()))));
+                }
+                _ => {}
+            }
+            Ok(())
+        });
+        post.send(letters);
+        stepped.map_err(|error| Chain(&error).to_string())?;
         counters.stepped(start.elapsed(), batch.state(), batch.session().free_pages());
         Ok(())
     }
 
     fn fail(self, why: &EngineError) {
-        self.clients.into_values().for_each(|client| client.end(Err(why.clone())));
+        self.post.send(self.clients.into_values().map(|client| client.last(Err(why.clone()))).collect());
     }
 }

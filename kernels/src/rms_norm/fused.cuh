@@ -21,7 +21,8 @@ template <class N> struct NormPair {
         own = w.delivery_index() < 2 * GROUP && !(w.lane & 3) && row < r.units * AMK_UNIT;
         if (!own) row = 0;
         packet = r.input + (r.row + row) / AMK_PER_PACKET;
-        value = load_relaxed_one(w.p.packets + packet);
+        value = make_uint2(0, w.epoch);
+        if (any(own)) ask(w);
         gamma = make_float2(1, 1), before = make_float2(0, 0);
         if (r.shape & NORM_COMPUTED)
             gamma = make_float2(constant(w.p.constants, r.norm + r.row + row),
@@ -31,9 +32,10 @@ template <class N> struct NormPair {
             before.x += constant(w.p.constants, r.bias + r.row + row),
                 before.y += constant(w.p.constants, r.bias + r.row + row + 1);
     }
+    AMK_DEVICE void ask(const Worker& w) { value = load_relaxed_one(w.p.packets + packet); }
+    AMK_DEVICE bool late(const Worker& w) const { return value.y != w.epoch; }
     AMK_DEVICE void deliver(Worker& w, const Record& r, NormScale by) {
-        while (any(value.y != w.epoch && w.missing(packet, value.y)))
-            value = load_relaxed_one(w.p.packets + packet);
+        while (any(late(w) && w.missing(packet, value.y))) ask(w);
         const float2 y =
             make_float2(fmaf(N::apart(bf16_low(value.x), by.mean) * by.scale, gamma.x, before.x),
                         fmaf(N::apart(bf16_high(value.x), by.mean) * by.scale, gamma.y, before.y));
@@ -46,14 +48,15 @@ AMK_DEVICE float square_of(u32 pair) {
     return fmaf(bf16_low(pair), bf16_low(pair), bf16_high(pair) * bf16_high(pair));
 }
 
-#define NORM_HELD 4 // loads of two packets of a vector that a thread has at a time
+#define NORM_HELD 2 // loads of two packets of a vector that a thread has at a time
 
 // Loads of a vector, of `each` elements.
 AMK_DEVICE u32 norm_loads(const Record& r, u32 each) { return (r.shape & NORM_LENGTH) / each; }
 
 // Calls `add` with a thread's share of a vector, as its packets come, and the load it begins with.
-// Past the end are zeros.
-template <class F> AMK_DEVICE void read_vector(Worker& w, const Record& r, F add) {
+// Past the end are zeros. Waits for the pair as well: it would cost a load after the last packet.
+template <class P, class F>
+AMK_DEVICE void read_vector(Worker& w, const Record& r, P& pair, F add) {
     constexpr int HELD = NORM_HELD;
     const u32 loads = norm_loads(r, 2 * AMK_PER_PACKET);
 #pragma unroll 1
@@ -69,7 +72,7 @@ template <class F> AMK_DEVICE void read_vector(Worker& w, const Record& r, F add
         }
         const Timed timed(w.late);
         for (;;) {
-            u32 found = w.epoch, where = at(0); // the last late packet
+            u32 found = pair.value.y, where = pair.packet; // the last late packet
 #pragma unroll
             for (u32 j = 0; j < HELD; j++)
                 if (late(j)) {
@@ -80,6 +83,7 @@ template <class F> AMK_DEVICE void read_vector(Worker& w, const Record& r, F add
 #pragma unroll
             for (u32 j = 0; j < HELD; j++)
                 if (late(j)) v[j] = load(j);
+            if (any(pair.late(w))) pair.ask(w);
         }
         add(v, first);
     }
@@ -102,9 +106,9 @@ struct RootMean {
     AMK_DEVICE static float apart(float x, float) { return x; }
 
     // Stores a warp's share in shared memory.
-    AMK_DEVICE static void share(Worker& w, const Record& r, u32 to) {
+    template <class P> AMK_DEVICE static void share(Worker& w, const Record& r, P& pair, u32 to) {
         float mine = 0;
-        read_vector(w, r, [&](const uint4(&v)[NORM_HELD], u32) {
+        read_vector(w, r, pair, [&](const uint4(&v)[NORM_HELD], u32) {
 #pragma unroll
             for (u32 j = 0; j < NORM_HELD; j++) mine += square_of(v[j].x) + square_of(v[j].z);
         });
@@ -166,17 +170,17 @@ struct Centred {
     AMK_DEVICE static constexpr bool centred() { return true; }
     AMK_DEVICE static float apart(float x, float mean) { return x - mean; }
 
-    AMK_DEVICE static void share(Worker& w, const Record& r, u32 to) {
+    template <class P> AMK_DEVICE static void share(Worker& w, const Record& r, P& pair, u32 to) {
         const u32 loads = norm_loads(r, 2 * AMK_PER_PACKET);
         Moments mine;
-        read_vector(w, r, [&](const uint4(&v)[NORM_HELD], u32 first) {
-            u32 pair[2 * NORM_HELD], count = 0;
+        read_vector(w, r, pair, [&](const uint4(&v)[NORM_HELD], u32 first) {
+            u32 values[2 * NORM_HELD], count = 0;
 #pragma unroll
             for (u32 j = 0; j < NORM_HELD; j++) {
-                pair[2 * j] = v[j].x, pair[2 * j + 1] = v[j].z;
+                values[2 * j] = v[j].x, values[2 * j + 1] = v[j].z;
                 if (first + j * (AMK_WARPS * 32) < loads) count += 2;
             }
-            mine.join(Moments::of(pair, count));
+            mine.join(Moments::of(values, count));
         });
         mine.join_warp();
         w.stamp(TRACE_INPUTS);
@@ -205,22 +209,23 @@ struct Centred {
     }
 };
 
+// Code of one turn for all groups of rows: a layer's code must fit the instruction cache.
 template <class N> AMK_DEVICE void norm(Worker& w, const Record& r) {
     constexpr u32 GROUP = AMK_GROUP_UNITS * AMK_UNIT;
-    NormPair<N> pair(w, r, 0); // asked for before the vector
     NormScale by = {0, 1};
     const bool computed = r.shape & NORM_COMPUTED;
-    if (any(computed)) {
-        const u32 shares = shared_address(w.s.squares[w.buffer]);
-        N::share(w, r, shares);
-        w.sync();
-        w.stamp(TRACE_GATHERED);
-        by = N::of(w, r, shares);
-        w.buffer ^= 1; // the next task's shares may come while these are read
-    }
-    pair.deliver(w, r, by);
 #pragma unroll 1
-    for (u32 first = GROUP; first < r.units * AMK_UNIT; first += GROUP)
-        NormPair<N>(w, r, first).deliver(w, r, by);
+    for (u32 first = 0; any(first < r.units * AMK_UNIT || first == 0); first += GROUP) {
+        NormPair<N> pair(w, r, first); // asked for before the vector
+        if (any(computed && first == 0)) {
+            const u32 shares = shared_address(w.s.squares[w.buffer]);
+            N::share(w, r, pair, shares);
+            w.sync();
+            w.stamp(TRACE_GATHERED);
+            by = N::of(w, r, shares);
+            w.buffer ^= 1; // the next task's shares may come while these are read
+        }
+        pair.deliver(w, r, by);
+    }
     if (any(computed)) w.end_task(Delivery::due(w, r.units));
 }

@@ -3,7 +3,7 @@
 use super::{Sampler, SamplerConfig};
 use amk::Token;
 use amk::rows::{Choice, Draw, LogitChange};
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A lower temperature may overflow in f32 where logits are multiplied by its inverse, and is left
 /// to the host.
@@ -13,22 +13,35 @@ impl Sampler {
     /// The choices of the next token after `history` and of those after each token of `draft`, as a
     /// VM makes them ([`amk::rows::RowVm::chooses`]). `None` where only [`Sampler::sample`] can
     /// choose, as in a text of a grammar.
-    pub fn choices(&self, history: &[u32], draft: &[u32]) -> Option<Vec<Choice>> {
+    pub fn choices(&mut self, history: &[u32], draft: &[u32]) -> Option<Vec<Choice>> {
         let SamplerConfig { temperature, top_k, top_p, min_p, seed, .. } = self.config;
         if self.grammar.is_some() || (temperature > 0.0 && temperature < LEAST_TEMPERATURE) {
             return None;
         }
         let top_k = u32::try_from(top_k).unwrap_or(u32::MAX);
-        let choice = |ahead: usize| {
-            let step = self.step + ahead as u64;
+        let changes = self.changes_along(history, draft);
+        let choice = |(step, changes): (u64, Arc<[LogitChange]>)| {
             let draw = Draw { temperature, top_k, top_p, min_p, seed, draw: u32::try_from(step).ok()? };
-            let changes = match self.config.changes_logits() {
-                true => changes(&self.config, &[history, &draft[..ahead]].concat(), step),
-                false => Vec::new(),
-            };
-            Some(Choice { draw, changes: changes.into() })
+            Some(Choice { draw, changes })
         };
-        (0..=draft.len()).map(choice).collect()
+        (self.step..).zip(changes).map(choice).collect()
+    }
+
+    /// What changes after a history, and after each token of a draft behind it.
+    fn changes_along(&mut self, history: &[u32], draft: &[u32]) -> Vec<Arc<[LogitChange]>> {
+        if !self.config.changes_logits() {
+            return vec![Arc::default(); draft.len() + 1];
+        }
+        self.changes.go_on(&self.config, history, self.step);
+        let mut lists = vec![self.changes.iter().collect()];
+        if !draft.is_empty() {
+            let mut ahead = self.changes.clone();
+            lists.extend(draft.iter().map(|&token| {
+                ahead.choose(&self.config, token);
+                ahead.iter().collect()
+            }));
+        }
+        lists
     }
 
     /// Goes on after a token that was chosen by [`Sampler::choices`].
@@ -38,40 +51,6 @@ impl Sampler {
     }
 }
 
-/// What penalties and biases change after a history whose last `step` tokens were chosen, in the
-/// order of the tokens.
-pub(super) fn changes(config: &SamplerConfig, history: &[u32], step: u64) -> Vec<LogitChange> {
-    let SamplerConfig { repetition_penalty, presence_penalty, frequency_penalty, ref logit_bias, .. } = *config;
-    let mut changes: BTreeMap<u32, LogitChange> = BTreeMap::new();
-    let mut change = |id: u32, by: &dyn Fn(&mut LogitChange)| {
-        by(changes.entry(id).or_insert(LogitChange::none(Token(id))));
-    };
-    for &id in history.iter().filter(|_| repetition_penalty != 1.0) {
-        change(id, &|change| change.repetition = repetition_penalty);
-    }
-    if presence_penalty != 0.0 || frequency_penalty != 0.0 {
-        for (id, count) in counts(chosen(history, step)) {
-            change(id, &|change| change.penalty = -(presence_penalty + frequency_penalty * count as f32));
-        }
-    }
-    logit_bias.iter().for_each(|(&id, &bias)| change(id, &|change| change.bias = bias));
-    changes.into_values().collect()
-}
-
-/// The end of a history that so many choices made.
-fn chosen(history: &[u32], choices: u64) -> &[u32] {
-    let choices = usize::try_from(choices).unwrap_or(usize::MAX).min(history.len());
-    &history[history.len() - choices..]
-}
-
-/// How often each token occurs.
-fn counts(tokens: &[u32]) -> BTreeMap<u32, u32> {
-    tokens.iter().fold(BTreeMap::new(), |mut counts, &token| {
-        *counts.entry(token).or_default() += 1;
-        counts
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -79,7 +58,7 @@ mod tests {
     #[test]
     fn choices_after_a_draft_count_its_tokens() {
         let config = SamplerConfig { temperature: 0.5, frequency_penalty: 0.5, seed: 9, ..SamplerConfig::default() };
-        let sampler = Sampler::after(config, 2).unwrap();
+        let mut sampler = Sampler::after(config, 2).unwrap();
         let choices = sampler.choices(&[7, 4, 4], &[5, 4]).unwrap();
         let draws: Vec<(u32, u64)> = choices.iter().map(|choice| (choice.draw.draw, choice.draw.seed)).collect();
         assert_eq!(draws, [(2, 9), (3, 9), (4, 9)]);
@@ -95,7 +74,7 @@ mod tests {
         let tiny = SamplerConfig { temperature: 1e-30, ..SamplerConfig::default() };
         assert_eq!(Sampler::new(tiny).unwrap().choices(&[1], &[]), None);
         let greedy = SamplerConfig::default();
-        let late = Sampler::after(greedy.clone(), u64::from(u32::MAX)).unwrap();
+        let mut late = Sampler::after(greedy.clone(), u64::from(u32::MAX)).unwrap();
         assert_eq!(late.choices(&[1], &[2]), None, "the second draw has a number over 32 bits");
         let mut sampler = Sampler::new(greedy).unwrap();
         assert_eq!(sampler.choices(&[1], &[]), Some(vec![Choice::default()]));

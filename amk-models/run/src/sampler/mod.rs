@@ -12,6 +12,7 @@
 //! then the mask of a grammar.
 
 mod candidates;
+mod changes;
 mod choice;
 mod logprobs;
 pub mod philox;
@@ -24,6 +25,7 @@ pub use stop::{StopStrings, Stopped};
 use crate::grammar::{Grammar, GrammarError};
 use amk_models::checkpoint::GenerationDefaults;
 use candidates::Candidates;
+use changes::Changes;
 use std::collections::BTreeMap;
 
 /// How to choose tokens. The default is greedy.
@@ -141,6 +143,8 @@ pub struct Sampler {
     grammar: Option<Grammar>,
     /// Tokens chosen so far: the position in the sequence of random numbers.
     step: u64,
+    /// What penalties and biases change.
+    changes: Changes,
     /// The logits after penalties, biases and mask; empty without any.
     logits: Vec<f32>,
 }
@@ -168,7 +172,7 @@ impl Sampler {
         for &bias in config.logit_bias.values() {
             check("logit bias", bias, (-100.0..=100.0).contains(&bias), "from -100 to 100")?;
         }
-        Ok(Self { config, grammar: None, step: 0, logits: Vec::new() })
+        Ok(Self { config, grammar: None, step: 0, changes: Changes::default(), logits: Vec::new() })
     }
 
     /// A sampler that has made `draws` draws: the next is the one that a sampler makes after so
@@ -246,7 +250,8 @@ impl Sampler {
     }
 
     fn penalise(&mut self, history: &[u32]) {
-        for change in choice::changes(&self.config, history, self.step) {
+        self.changes.go_on(&self.config, history, self.step);
+        for change in self.changes.iter() {
             if let Some(logit) = self.logits.get_mut(change.token.index()) {
                 *logit = change.of(*logit);
             }
