@@ -52,7 +52,7 @@ fn texts(session: &mut Session<RowsVm>, configs: &[SamplerConfig], on_device: bo
     }
     let (mut time, mut left) = (Duration::ZERO, 0);
     for _ in 0..LENGTH {
-        for (&id, Text { sampler, history }) in &texts {
+        for (&id, Text { sampler, history }) in &mut texts {
             let choices = sampler.choices(history, &[]).filter(|_| on_device).unwrap_or_default();
             session.push_choosing(id, &[Token(history[history.len() - 1])], &choices).expect("there is room");
         }
@@ -147,7 +147,7 @@ fn a_row_whose_draw_is_not_decided_has_its_logits() {
     let configs = [SamplerConfig::default(), drawn, SamplerConfig { temperature: 1.0, ..SamplerConfig::default() }];
     let ids = configs.clone().map(|config| {
         let id = session.add();
-        let sampler = Sampler::new(config).expect("a sampler");
+        let mut sampler = Sampler::new(config).expect("a sampler");
         session.push_choosing(id, &[Token(504)], &sampler.choices(&[504], &[]).expect("a choice")).expect("room");
         id
     });
@@ -163,7 +163,7 @@ fn a_row_whose_draw_is_not_decided_has_its_logits() {
     assert!(matches!(outcomes[2], Outcome::Token(token) if Ok(token.0) == expected(2)), "{:?}", outcomes[2]);
     // The same in a step of its own.
     for (config, id) in configs.iter().zip(ids) {
-        let sampler = Sampler::new(config.clone()).expect("a sampler");
+        let mut sampler = Sampler::new(config.clone()).expect("a sampler");
         session.rollback(id, 0).expect("it exists");
         session.push_choosing(id, &[Token(504)], &sampler.choices(&[504], &[]).expect("a choice")).expect("room");
         session.step().expect("a step");

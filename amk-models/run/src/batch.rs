@@ -221,13 +221,30 @@ impl<'t, V: RowVm> Batch<'t, V> {
     /// # Errors
     /// A failing VM; logits that are not numbers; what `watch` gives.
     pub fn step(&mut self, watch: &mut Watch<'_>) -> Result<bool, GenerateError> {
+        let left = self.step_beside(watch, &mut || {})?;
+        write(&mut self.live, watch)?;
+        Ok(left)
+    }
+
+    /// As [`Self::step`], but text that can wait is written while the next step runs, and then
+    /// `meanwhile` is called ([`Session::step_beside`]).
+    ///
+    /// # Errors
+    /// As [`Self::step`].
+    pub fn step_beside(&mut self, watch: &mut Watch<'_>, meanwhile: &mut dyn FnMut()) -> Result<bool, GenerateError> {
         self.admit()?;
         let guesses = self.live.values().any(|(_, writing)| writing.speculate != Speculate::Never);
         self.session.keep_alike(guesses);
-        let done = self.session.step().map_err(|error| match error {
+        let mut written = Ok(());
+        let mut beside = || {
+            written = write(&mut self.live, watch);
+            meanwhile();
+        };
+        let done = self.session.step_beside(&mut beside).map_err(|error| match error {
             SessionError::Rows(error) => GenerateError::Rows(error),
             SessionError::Vm(error) => GenerateError::Step(Box::new(error)),
         })?;
+        written?;
         for (&sequence, (id, writing)) in &self.live {
             if writing.decoding.is_none() {
                 let event = Event::Prompt { done: self.session.len(sequence)?, of: writing.prompt };
@@ -324,10 +341,7 @@ impl<'t, V: RowVm> Batch<'t, V> {
         let Some((id, writing)) = self.live.get_mut(&sequence) else { return Ok(false) };
         let id = *id;
         writing.decoding.get_or_insert_with(Instant::now);
-        let mut see = |piece: Piece<'_>| match piece {
-            Piece { text: "", logprobs: [] } => Ok(()),
-            piece => watch(id, Event::Text(piece)),
-        };
+        let mut see = |piece: Piece<'_>| see_text(id, piece, watch);
         let draft = core::mem::take(&mut writing.draft);
         let (mut accepted, mut failed) = (0, None);
         for outcome in self.session.outcomes(sequence) {
@@ -343,13 +357,17 @@ impl<'t, V: RowVm> Batch<'t, V> {
             };
             self.chosen += 1;
             writing.history.push(token);
-            writing.text.push(token, logits, &mut see)?;
+            writing.text.take(token, logits);
+            if !writing.text.can_wait() {
+                writing.text.write(&mut see)?;
+            }
             if draft.get(accepted) != Some(&token) {
                 break;
             }
             accepted += 1;
         }
         if let Some(error) = failed {
+            writing.text.write(&mut see)?;
             self.cancel(id);
             watch(id, Event::Failed(error)).map_err(GenerateError::Write)?;
             return Ok(false);
@@ -465,6 +483,18 @@ impl Writing<'_> {
             drafted,
             accepted,
         })
+    }
+}
+
+/// Writes what has waited.
+fn write(live: &mut BTreeMap<SequenceId, (TextId, Writing<'_>)>, watch: &mut Watch<'_>) -> Result<(), GenerateError> {
+    live.values_mut().try_for_each(|(id, writing)| writing.text.write(&mut |piece| see_text(*id, piece, watch)))
+}
+
+fn see_text(id: TextId, piece: Piece<'_>, watch: &mut Watch<'_>) -> io::Result<()> {
+    match piece {
+        Piece { text: "", logprobs: [] } => Ok(()),
+        piece => watch(id, Event::Text(piece)),
     }
 }
 

@@ -5,6 +5,7 @@ use crate::grammar::{Grammars, Language};
 use crate::sampler::{SamplerConfig, philox};
 use crate::text::PlacedLogprobs;
 use amk::rows::{Draw, PageEdit, PlacedRow};
+use std::cell::RefCell;
 use std::path::Path;
 
 /// A VM whose next token is one more than the last.
@@ -339,4 +340,58 @@ fn rows_are_kept_alike_while_a_text_has_guesses() {
     };
     assert_eq!(steps_of(&[(Speculate::Never, 3)]), [false; 3]);
     assert_eq!(steps_of(&[(Speculate::Never, 5), (Speculate::Lookup, 3)]), [true, true, true, false, false]);
+}
+
+/// A VM that counts on a device of its own, and notes when it runs.
+struct Device<'n>(Count, &'n RefCell<Vec<String>>);
+
+impl RowVm for Device<'_> {
+    type Error = core::convert::Infallible;
+
+    fn limits(&self) -> RowLimits {
+        self.0.limits()
+    }
+
+    fn edit_page(&mut self, edit: PageEdit) -> Result<(), Self::Error> {
+        self.0.edit_page(edit)
+    }
+
+    fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error> {
+        self.step_rows_beside(rows, &mut || {})
+    }
+
+    fn step_rows_beside(&mut self, rows: Vec<PlacedRow>, meanwhile: &mut dyn FnMut()) -> Result<(), Self::Error> {
+        self.1.borrow_mut().push("(".to_owned());
+        meanwhile();
+        self.1.borrow_mut().push(")".to_owned());
+        self.0.step_rows(rows)
+    }
+
+    fn logits(&self, row: usize) -> &[f32] {
+        self.0.logits(row)
+    }
+}
+
+#[test]
+fn text_that_ends_nothing_is_written_while_the_next_step_runs() {
+    let tokenizer = tokenizer();
+    let notes = |stop: &str| {
+        let notes = RefCell::default();
+        let mut batch = Batch::new(Device(Count::default(), &notes), &tokenizer);
+        let stop_strings = Vec::from_iter((!stop.is_empty()).then(|| stop.to_owned()));
+        batch.add(&[10], &Request { max_tokens: Some(3), stop_strings, ..Request::default() }).unwrap();
+        let mut watch = |_, event: Event<'_>| {
+            match event {
+                Event::Text(piece) => notes.borrow_mut().push(piece.text.trim().to_owned()),
+                Event::Ended(generated) => notes.borrow_mut().push(format!("{:?}", generated.ended)),
+                _ => {}
+            }
+            Ok(())
+        };
+        while batch.step_beside(&mut watch, &mut || notes.borrow_mut().push("!".to_owned())).unwrap() {}
+        notes.take().join(" ")
+    };
+    assert_eq!(notes(""), "( ! ) ( t11 ! ) ( t12 ! ) t13 MaxTokens");
+    assert_eq!(notes("t99"), "( ! ) t11 ( ! ) t12 ( ! ) t13 MaxTokens", "a stop string may end it");
+    assert_eq!(notes("t12"), "( ! ) t11 ( ! )  StopString");
 }

@@ -156,6 +156,8 @@ pub(crate) struct Text<'t> {
     /// Remaining steps of the prompt; their choices are not part of the text.
     pub(crate) before: usize,
     pub(crate) tokens: Vec<u32>,
+    /// The last tokens that were taken, whose text has not been written.
+    unwritten: VecDeque<u32>,
     pub(crate) ended: Option<Ended>,
     /// How many log-probabilities are wanted of each token.
     top: Option<usize>,
@@ -205,6 +207,7 @@ impl<'t> Text<'t> {
             stop_tokens: request.stop_tokens.clone(),
             before,
             tokens: Vec::new(),
+            unwritten: VecDeque::new(),
             ended: None,
             top: request.logprobs,
             unseen: Unseen::default(),
@@ -216,28 +219,45 @@ impl<'t> Text<'t> {
         self.top.is_some()
     }
 
-    /// Takes a token that was chosen by these logits, which are read for log-probabilities only.
+    /// Whether its text can be written after the next token has been chosen: it ends nothing.
+    pub(crate) fn can_wait(&self) -> bool {
+        self.stops.is_empty() && !self.reads_logits()
+    }
+
+    /// Takes a token that was chosen by these logits, which are read for log-probabilities only,
+    /// and writes its text.
     pub(crate) fn push(&mut self, token: u32, logits: &[f32], see: &mut See<'_>) -> Result<(), GenerateError> {
+        self.take(token, logits);
+        self.write(see)
+    }
+
+    /// Takes a token as [`Self::push`]; its text is to be written.
+    pub(crate) fn take(&mut self, token: u32, logits: &[f32]) {
         if self.before > 0 {
             self.before -= 1;
         } else if self.ended.is_none() && self.stop_tokens.contains(&token) {
             self.ended = Some(Ended::StopToken);
             if self.show_special {
-                let ending = self.stream.push(token)?;
-                let text = self.stops.push(&ending).text;
-                self.unseen.show(&text, see)?;
+                self.unwritten.push_back(token);
             }
         } else if self.ended.is_none() {
             self.tokens.push(token);
+            self.unwritten.push_back(token);
             if let Some(top) = self.top {
                 let logprobs = Logprobs::new(logits, token, top);
                 self.unseen.tokens.push_back(PlacedLogprobs { offset: self.unseen.complete, logprobs });
             }
+        }
+    }
+
+    /// Writes the text of the tokens that were taken.
+    pub(crate) fn write(&mut self, see: &mut See<'_>) -> Result<(), GenerateError> {
+        while let Some(token) = self.unwritten.pop_front() {
             let text = self.stream.push(token)?;
             self.unseen.complete += text.chars().count();
             let piece = self.stops.push(&text);
             if piece.stopped {
-                self.ended = Some(Ended::StopString);
+                self.ended.get_or_insert(Ended::StopString);
             }
             self.unseen.show(&piece.text, see)?;
         }
@@ -245,6 +265,7 @@ impl<'t> Text<'t> {
     }
 
     pub(crate) fn finish(mut self, see: &mut See<'_>) -> Result<(Vec<u32>, Option<Ended>), GenerateError> {
+        self.write(see)?;
         if self.ended != Some(Ended::StopString) {
             let Stopped { mut text, stopped } = self.stops.push(&self.stream.finish()?);
             if stopped {

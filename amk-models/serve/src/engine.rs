@@ -1,13 +1,13 @@
 //! The engine: a thread that owns the VM and writes the texts of all clients.
 
 use crate::metrics::Counters;
-use crate::post::{Letter, Post};
 use amk::rows::{RowVm, RowsError};
 use amk_models::chain::Chain;
 use amk_models::tokenizer::Tokenizer;
 use amk_run::batch::{Batch, Event, TextId};
 use amk_run::generate::GenerateError;
 use amk_run::text::{Generated, PlacedLogprobs, Request};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -71,15 +71,33 @@ struct Client {
 
 impl Client {
     fn letter(&self, piece: Piece) -> Letter {
-        Letter::new(&self.reply, (self.number, Ok(piece)))
+        Letter { to: self.reply.clone(), piece: (self.number, Ok(piece)) }
     }
 
     /// The last letter. There is room for another text before the client can ask for one.
     fn last(self, piece: Result<Piece, EngineError>) -> Letter {
-        let Self { number, reply, _place: place } = self;
+        let Self { number, reply: to, _place: place } = self;
         drop(place);
-        Letter::new(&reply, (number, piece))
+        Letter { to, piece: (number, piece) }
     }
+}
+
+/// A piece on its way to a client. Waking the client's task takes microseconds, so that pieces of a
+/// step are sent while a device runs the next.
+struct Letter {
+    to: UnboundedSender<Numbered>,
+    piece: Numbered,
+}
+
+impl Letter {
+    fn send(self) {
+        // A client that is gone is seen before the next step.
+        let _ = self.to.send(self.piece);
+    }
+}
+
+fn send_all(letters: &RefCell<Vec<Letter>>) {
+    letters.take().into_iter().for_each(Letter::send);
 }
 
 /// One of the texts that may be open.
@@ -172,13 +190,14 @@ impl Engine {
 struct Writer<'t, V> {
     batch: Batch<'t, V>,
     clients: BTreeMap<TextId, Client>,
-    post: Post,
+    /// Of the last step.
+    letters: RefCell<Vec<Letter>>,
     counters: &'t Counters,
 }
 
 impl<'t, V: RowVm> Writer<'t, V> {
     fn new(batch: Batch<'t, V>, counters: &'t Counters) -> Self {
-        Self { batch, clients: BTreeMap::new(), post: Post::start(), counters }
+        Self { batch, clients: BTreeMap::new(), letters: RefCell::default(), counters }
     }
 
     /// Writes until all ways to the thread are gone and all texts have ended, or the VM fails.
@@ -197,6 +216,9 @@ impl<'t, V: RowVm> Writer<'t, V> {
     /// Takes the jobs that are there; waits for one where there is nothing to write. Returns
     /// whether there is.
     fn take(&mut self, jobs: &Receiver<Job>) -> bool {
+        if self.clients.is_empty() {
+            send_all(&self.letters);
+        }
         loop {
             let job = match self.clients.is_empty() {
                 true => jobs.recv().map_err(|_| TryRecvError::Disconnected),
@@ -216,9 +238,9 @@ impl<'t, V: RowVm> Writer<'t, V> {
                 self.clients.insert(id, client);
             }
             Err(error @ (GenerateError::PromptTooLong { .. } | GenerateError::Rows(RowsError::Pages { .. }))) => {
-                client.last(Err(EngineError::TooLong(error.to_string()))).deliver();
+                client.last(Err(EngineError::TooLong(error.to_string()))).send();
             }
-            Err(error) => client.last(Err(EngineError::Refused(error.to_string()))).deliver(),
+            Err(error) => client.last(Err(EngineError::Refused(error.to_string()))).send(),
         }
     }
 
@@ -231,32 +253,34 @@ impl<'t, V: RowVm> Writer<'t, V> {
             self.clients.remove(&id);
             self.counters.cancelled.fetch_add(1, Relaxed);
         }
-        let Self { batch, clients, post, counters } = self;
-        let (start, mut letters) = (Instant::now(), Vec::new());
-        let stepped = batch.step(&mut |id, event| {
-            match (event, clients.entry(id)) {
+        let Self { batch, clients, letters, counters } = self;
+        let start = Instant::now();
+        let mut watch = |id, event: Event<'_>| {
+            let letter = match (event, clients.entry(id)) {
                 (Event::Text(piece), Entry::Occupied(client)) => {
                     let (text, logprobs) = (piece.text.to_owned(), piece.logprobs.to_vec());
-                    letters.push(client.get().letter(Piece::Text { text, logprobs }));
+                    client.get().letter(Piece::Text { text, logprobs })
                 }
                 (Event::Ended(generated), Entry::Occupied(client)) => {
                     counters.ended(&generated);
-                    letters.push(client.remove().last(Ok(Piece::Ended(generated))));
+                    client.remove().last(Ok(Piece::Ended(generated)))
                 }
                 (Event::Failed(error), Entry::Occupied(client)) => {
-                    letters.push(client.remove().last(Err(EngineError::Refused(error.to_string()))));
+                    client.remove().last(Err(EngineError::Refused(error.to_string())))
                 }
-                _ => {}
-            }
+                _ => return Ok(()),
+            };
+            letters.borrow_mut().push(letter);
             Ok(())
-        });
-        post.send(letters);
+        };
+        let stepped = batch.step_beside(&mut watch, &mut || send_all(letters));
         stepped.map_err(|error| Chain(&error).to_string())?;
         counters.stepped(start.elapsed(), batch.state(), batch.session().free_pages());
         Ok(())
     }
 
     fn fail(self, why: &EngineError) {
-        self.post.send(self.clients.into_values().map(|client| client.last(Err(why.clone()))).collect());
+        send_all(&self.letters);
+        self.clients.into_values().for_each(|client| client.last(Err(why.clone())).send());
     }
 }

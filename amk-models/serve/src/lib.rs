@@ -1,7 +1,7 @@
 //! A server with OpenAI's API over one VM: texts of all clients share its steps.
 //!
 //! ```text
-//! HTTP ─ completion, chat ─► Prompts ─► Engine::submit ─► a thread with the Batch ─► Post ─► pieces of text ─► JSON or SSE
+//! HTTP ─ completion, chat ─► Prompts ─► Engine::submit ─► a thread with the Batch ─► pieces of text ─► JSON or SSE
 //! ```
 //!
 //! The [`Engine`] owns the VM on a thread of its own and takes a bounded number of texts. A text
@@ -21,7 +21,6 @@ mod logprobs;
 mod metrics;
 mod origin;
 mod page;
-mod post;
 mod prompt;
 mod reply;
 mod request;

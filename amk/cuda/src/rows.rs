@@ -6,7 +6,6 @@ mod width;
 
 use super::device::open;
 use super::error::CudaError;
-use super::image::Image;
 use super::image::abi::{NARROW_ROWS, RowWords, VmParams};
 use super::launch::{Ready, load};
 use super::memory::{self, Resident, address};
@@ -95,8 +94,7 @@ impl RowsVm {
     /// code; `progress` is called with the fraction of weights packed.
     ///
     /// # Errors
-    /// [`CudaError::Unsupported`] where a call has no body for rows, as [`Self::check`], and as
-    /// [`super::Vm::new`].
+    /// [`CudaError::Unsupported`] where a call has no body for rows, and as [`super::Vm::new`].
     pub fn new(
         kernel: &Megakernel,
         instance: &Instance,
@@ -122,7 +120,6 @@ impl RowsVm {
             let (options, began) = (VmOptions { schedule: Some(fields), ..options.clone() }, Instant::now());
             let ready = Ready::with_pages(kernel, instance, target, &options, &forms, None, pages)?;
             let planned = began.elapsed();
-            Self::check(&ready.plan)?;
             let code = ready.code(target, cache, &options)?;
             Ok::<_, CudaError>((ready, code, planned))
         };
@@ -195,20 +192,6 @@ impl RowsVm {
             time: Duration::ZERO,
             start: clock.copied(),
         })
-    }
-
-    /// Checks that steps of a plan's rows run on a GPU.
-    ///
-    /// # Errors
-    /// [`Unsupported`]: a generic task has a state in steps of more than [`NARROW_ROWS`] rows.
-    pub fn check(plan: &Plan) -> Result<(), Unsupported> {
-        // Wide steps with the state of a convolution were seen not to end; since then lanes that
-        // deliver apart do not vote, and it was not tried again.
-        if plan.is_wide() && Image::page_bytes(plan) > 0 {
-            let what = format!("states of generic tasks in steps of over {NARROW_ROWS} rows");
-            return Err(Unsupported { what, at: plan.program.name.clone() });
-        }
-        Ok(())
     }
 
     /// The program of the widest steps.
@@ -296,14 +279,14 @@ impl RowsVm {
     }
 
     /// Runs a step with the narrowest program that has its rows.
-    fn run(&mut self, rows: &[PlacedRow], words: &StepWords) -> Result<(), CudaError> {
+    fn run(&mut self, rows: &[PlacedRow], words: &StepWords, meanwhile: &mut dyn FnMut()) -> Result<(), CudaError> {
         if let ([row], Some(alone), false) = (rows, &mut self.alone, self.keeps_alike)
             && let Some(options) = alone::launch_of(row)?
         {
             self.last.0 = Ran::Alone;
             let step = alone::params(row, words, self.chosen.as_ptr()? as u64);
             self.chosen.as_mut_slice()?[0] = alone::PENDING;
-            self.time = alone.step(&self.stream, self.target, step, &options, |_| Ok(()))?;
+            self.time = alone.step(&self.stream, self.target, step, &options, |_| Ok(()), meanwhile)?;
             let word = &mut self.chosen.as_mut_slice()?[0];
             *word = alone::token(*word).unwrap_or(LEFT);
             return Ok(());
@@ -318,14 +301,18 @@ impl RowsVm {
             chooser()?.bind_rows(choices, chosen, params);
             Ok(())
         };
-        self.time = self.widths[at].step(&self.stream, self.target, step, &RunOptions::default(), bind)?;
+        self.time = self.widths[at].step(&self.stream, self.target, step, &RunOptions::default(), bind, meanwhile)?;
         Ok(())
     }
 
     /// Reads what the step has for the wanted rows.
     fn download(&mut self) -> Result<(), CudaError> {
         let stride = self.plan().sizes.padded_vocab() as usize;
-        for places in self.wanted.take(self.chosen.as_slice()?) {
+        let wanted = self.wanted.take(self.chosen.as_slice()?);
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        for places in wanted {
             let floats = places.start * stride..places.end * stride;
             // A copy fills all of the slice that it gets.
             let to = &mut self.host_logits.as_mut_slice()?[floats.clone()];
@@ -368,6 +355,10 @@ impl RowVm for RowsVm {
     }
 
     fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), CudaError> {
+        self.step_rows_beside(rows, &mut || {})
+    }
+
+    fn step_rows_beside(&mut self, rows: Vec<PlacedRow>, meanwhile: &mut dyn FnMut()) -> Result<(), CudaError> {
         contract::check(self.limits(), &rows).map_err(CudaError::Contract)?;
         let known = self.plan().sizes.tokens;
         if let Some(row) = rows.iter().find(|row| row.token.0 >= known) {
@@ -375,7 +366,7 @@ impl RowVm for RowsVm {
         }
         let words = self.upload(&rows)?;
         self.last.1 = rows.first().map_or(0, |row| row.pos.0);
-        self.run(&rows, &words)?;
+        self.run(&rows, &words, meanwhile)?;
         self.download()
     }
 

@@ -80,6 +80,16 @@ pub trait RowVm {
     /// VM is of no use then.
     fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error>;
 
+    /// As [`Self::step_rows`]. Calls `meanwhile` once unless an error comes first: while a device
+    /// runs the step, or before a step that takes the caller's time.
+    ///
+    /// # Errors
+    /// As [`Self::step_rows`].
+    fn step_rows_beside(&mut self, rows: Vec<PlacedRow>, meanwhile: &mut dyn FnMut()) -> Result<(), Self::Error> {
+        meanwhile();
+        self.step_rows(rows)
+    }
+
     /// The token that was chosen after a row of the last step. `None` where none was asked for, and
     /// where the choice is left to the caller: where no logit is a finite number, or the highest is
     /// infinite, or too many are equal.

@@ -497,11 +497,7 @@ pub fn decoder_on_cuda(
         add(decoder.bodies()?);
         for most in ROWS {
             note(Some(most), None);
-            let run = |rows: &Decoder| match RowsVm::check(&rows.plan(Precision::BF16)?) {
-                Ok(()) => rows.on_cuda_in_rows(cache).map(Some),
-                Err(_) => Ok(None),
-            };
-            let Some(found) = decoder.in_rows(target, most, run)?.flatten() else { continue };
+            let Some(found) = decoder.in_rows(target, most, |rows| rows.on_cuda_in_rows(cache))? else { continue };
             add(found.1);
             let of_rows = expected.error(&found.0);
             note(Some(most), Some(of_rows.0));

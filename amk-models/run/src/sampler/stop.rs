@@ -24,6 +24,11 @@ impl StopStrings {
         Self { stops: stops.into_iter().filter(|stop| !stop.is_empty()).collect(), held: String::new() }
     }
 
+    /// Whether nothing stops.
+    pub fn is_empty(&self) -> bool {
+        self.stops.is_empty()
+    }
+
     /// Takes the next piece of text.
     pub fn push(&mut self, piece: &str) -> Stopped {
         self.held.push_str(piece);

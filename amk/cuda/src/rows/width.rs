@@ -13,7 +13,7 @@ use crate::schedule::row_scratch;
 use crate::target::GpuTarget;
 use crate::trace;
 use amk_ir::verify::Verified;
-use cudarc::driver::{CudaFunction, CudaSlice, CudaStream, LaunchConfig, PushKernelArg, sys};
+use cudarc::driver::{CudaFunction, CudaSlice, CudaStream, LaunchConfig, PinnedHostSlice, PushKernelArg, sys};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +29,8 @@ pub(super) struct Width {
     pub(super) memory: Memory,
     pub(super) trace: Option<CudaSlice<u64>>,
     params: VmParams,
+    /// Whether the last launch was abandoned.
+    abandoned: PinnedHostSlice<u32>,
 }
 
 impl Width {
@@ -48,7 +50,9 @@ impl Width {
             budget_ns: DEADLINE.as_nanos() as u64,
             ..memory.params(&image, stream)
         };
-        Ok(Self { function, plan, verified, image, memory, trace, params })
+        // SAFETY: a launch copies the word there before it is read.
+        let abandoned = unsafe { stream.context().alloc_pinned_with_flags(1, sys::CU_MEMHOSTALLOC_PORTABLE) }?;
+        Ok(Self { function, plan, verified, image, memory, trace, params, abandoned })
     }
 
     /// Whether it runs steps of so many rows.
@@ -57,7 +61,7 @@ impl Width {
     }
 
     /// Runs a step, whose parameters `step` makes of those of all steps; `bind` appends what only
-    /// this program has. Returns the time of the launch.
+    /// this program has, and `meanwhile` is called while it runs. Returns the time of the launch.
     pub(super) fn step(
         &mut self,
         stream: &Arc<CudaStream>,
@@ -65,20 +69,27 @@ impl Width {
         step: impl FnOnce(VmParams) -> VmParams,
         options: &RunOptions,
         bind: impl FnOnce(&mut Params) -> Result<(), CudaError>,
+        meanwhile: &mut dyn FnMut(),
     ) -> Result<Duration, CudaError> {
         if self.params.epoch > u32::MAX / 2 {
             self.forget(stream)?;
         }
         let mut params = self.memory.all_params(stream, &self.image, &step(self.params), options);
         bind(&mut params)?;
-        let time = self.launch(stream, target, &params)?;
+        let time = self.launch(stream, target, &params, meanwhile)?;
         let epoch = self.params.epoch;
         self.params.epoch += 1;
         self.check_fault(stream, epoch)?;
         Ok(time)
     }
 
-    fn launch(&self, stream: &Arc<CudaStream>, target: &GpuTarget, params: &Params) -> Result<Duration, CudaError> {
+    fn launch(
+        &mut self,
+        stream: &Arc<CudaStream>,
+        target: &GpuTarget,
+        params: &Params,
+        meanwhile: &mut dyn FnMut(),
+    ) -> Result<Duration, CudaError> {
         let ring = self.plan.schedule.ring.slots * CHUNK;
         let config = LaunchConfig {
             grid_dim: (self.plan.schedule.workers, 1, 1),
@@ -93,13 +104,16 @@ impl Width {
         // the contract of a step.
         unsafe { stream.launch_builder(&self.function).arg(&params).launch_cooperative(config) }?;
         let end = stream.record_event(timed)?;
+        stream.memcpy_dtoh(&self.memory.fault.slice(0..1), &mut self.abandoned)?;
+        meanwhile();
+        stream.synchronize()?; // which spins; the event of pinned memory would block
         let millis = start.elapsed_ms(&end)?;
         Ok(Duration::from_secs_f64(f64::from(millis) / 1e3))
     }
 
     /// Returns the fault of the launch with this epoch, after which epochs start anew.
     fn check_fault(&mut self, stream: &Arc<CudaStream>, epoch: u32) -> Result<(), CudaError> {
-        if stream.clone_dtoh(&self.memory.fault.slice(0..1))? == [0] {
+        if self.abandoned.as_slice()? == [0] {
             return Ok(());
         }
         let words = stream.clone_dtoh(&self.memory.fault)?;
