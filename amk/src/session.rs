@@ -254,15 +254,15 @@ impl<V: RowVm> Session<V> {
     /// [`RowsError::Pages`] where no sequence with pending tokens can go on: drop or roll back
     /// some. [`SessionError::Vm`] when the VM fails.
     pub fn step(&mut self) -> Result<Vec<SequenceId>, SessionError<V::Error>> {
-        self.step_beside(&mut || {})
+        self.step_overlapped(&mut || {})
     }
 
-    /// As [`Self::step`], and calls `meanwhile` as [`RowVm::step_rows_beside`] does, if there are
+    /// As [`Self::step`], and calls `host_work` as [`RowVm::step_rows_overlapped`] does, if there are
     /// pending tokens.
     ///
     /// # Errors
     /// As [`Self::step`].
-    pub fn step_beside(&mut self, meanwhile: &mut dyn FnMut()) -> Result<Vec<SequenceId>, SessionError<V::Error>> {
+    pub fn step_overlapped(&mut self, host_work: &mut dyn FnMut()) -> Result<Vec<SequenceId>, SessionError<V::Error>> {
         let mut chunks = self.chunks(|_| true);
         if chunks.is_empty() {
             return Ok(Vec::new());
@@ -283,7 +283,7 @@ impl<V: RowVm> Session<V> {
             self.vm.edit_page(edit).map_err(SessionError::Vm)?;
         }
         let rows = self.with_choices(placed.rows, &chunks);
-        self.vm.step_rows_beside(rows, meanwhile).map_err(SessionError::Vm)?;
+        self.vm.step_rows_overlapped(rows, host_work).map_err(SessionError::Vm)?;
         let mut done = Vec::new();
         let mut first = 0;
         for (id, count) in chunks {

@@ -221,26 +221,30 @@ impl<'t, V: RowVm> Batch<'t, V> {
     /// # Errors
     /// A failing VM; logits that are not numbers; what `watch` gives.
     pub fn step(&mut self, watch: &mut Watch<'_>) -> Result<bool, GenerateError> {
-        let left = self.step_beside(watch, &mut || {})?;
+        let left = self.step_overlapped(watch, &mut || {})?;
         write(&mut self.live, watch)?;
         Ok(left)
     }
 
     /// As [`Self::step`], but text that can wait is written while the next step runs, and then
-    /// `meanwhile` is called ([`Session::step_beside`]).
+    /// `host_work` is called ([`Session::step_overlapped`]).
     ///
     /// # Errors
     /// As [`Self::step`].
-    pub fn step_beside(&mut self, watch: &mut Watch<'_>, meanwhile: &mut dyn FnMut()) -> Result<bool, GenerateError> {
+    pub fn step_overlapped(
+        &mut self,
+        watch: &mut Watch<'_>,
+        host_work: &mut dyn FnMut(),
+    ) -> Result<bool, GenerateError> {
         self.admit()?;
         let guesses = self.live.values().any(|(_, writing)| writing.speculate != Speculate::Never);
         self.session.keep_alike(guesses);
         let mut written = Ok(());
-        let mut beside = || {
+        let mut overlapped = || {
             written = write(&mut self.live, watch);
-            meanwhile();
+            host_work();
         };
-        let done = self.session.step_beside(&mut beside).map_err(|error| match error {
+        let done = self.session.step_overlapped(&mut overlapped).map_err(|error| match error {
             SessionError::Rows(error) => GenerateError::Rows(error),
             SessionError::Vm(error) => GenerateError::Step(Box::new(error)),
         })?;

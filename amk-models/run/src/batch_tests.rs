@@ -357,12 +357,12 @@ impl RowVm for Device<'_> {
     }
 
     fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error> {
-        self.step_rows_beside(rows, &mut || {})
+        self.step_rows_overlapped(rows, &mut || {})
     }
 
-    fn step_rows_beside(&mut self, rows: Vec<PlacedRow>, meanwhile: &mut dyn FnMut()) -> Result<(), Self::Error> {
+    fn step_rows_overlapped(&mut self, rows: Vec<PlacedRow>, host_work: &mut dyn FnMut()) -> Result<(), Self::Error> {
         self.1.borrow_mut().push("(".to_owned());
-        meanwhile();
+        host_work();
         self.1.borrow_mut().push(")".to_owned());
         self.0.step_rows(rows)
     }
@@ -388,7 +388,7 @@ fn text_that_ends_nothing_is_written_while_the_next_step_runs() {
             }
             Ok(())
         };
-        while batch.step_beside(&mut watch, &mut || notes.borrow_mut().push("!".to_owned())).unwrap() {}
+        while batch.step_overlapped(&mut watch, &mut || notes.borrow_mut().push("!".to_owned())).unwrap() {}
         notes.take().join(" ")
     };
     assert_eq!(notes(""), "( ! ) ( t11 ! ) ( t12 ! ) t13 MaxTokens");

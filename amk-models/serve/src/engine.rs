@@ -70,34 +70,34 @@ struct Client {
 }
 
 impl Client {
-    fn letter(&self, piece: Piece) -> Letter {
-        Letter { to: self.reply.clone(), piece: (self.number, Ok(piece)) }
+    fn piece(&self, piece: Piece) -> Outgoing {
+        Outgoing { to: self.reply.clone(), piece: (self.number, Ok(piece)) }
     }
 
-    /// The last letter. There is room for another text before the client can ask for one.
-    fn last(self, piece: Result<Piece, EngineError>) -> Letter {
+    /// The last piece. There is room for another text before the client can ask for one.
+    fn last(self, piece: Result<Piece, EngineError>) -> Outgoing {
         let Self { number, reply: to, _place: place } = self;
         drop(place);
-        Letter { to, piece: (number, piece) }
+        Outgoing { to, piece: (number, piece) }
     }
 }
 
 /// A piece on its way to a client. Waking the client's task takes microseconds, so that pieces of a
 /// step are sent while a device runs the next.
-struct Letter {
+struct Outgoing {
     to: UnboundedSender<Numbered>,
     piece: Numbered,
 }
 
-impl Letter {
+impl Outgoing {
     fn send(self) {
         // A client that is gone is seen before the next step.
         let _ = self.to.send(self.piece);
     }
 }
 
-fn send_all(letters: &RefCell<Vec<Letter>>) {
-    letters.take().into_iter().for_each(Letter::send);
+fn send_all(outgoing: &RefCell<Vec<Outgoing>>) {
+    outgoing.take().into_iter().for_each(Outgoing::send);
 }
 
 /// One of the texts that may be open.
@@ -191,13 +191,13 @@ struct Writer<'t, V> {
     batch: Batch<'t, V>,
     clients: BTreeMap<TextId, Client>,
     /// Of the last step.
-    letters: RefCell<Vec<Letter>>,
+    outgoing: RefCell<Vec<Outgoing>>,
     counters: &'t Counters,
 }
 
 impl<'t, V: RowVm> Writer<'t, V> {
     fn new(batch: Batch<'t, V>, counters: &'t Counters) -> Self {
-        Self { batch, clients: BTreeMap::new(), letters: RefCell::default(), counters }
+        Self { batch, clients: BTreeMap::new(), outgoing: RefCell::default(), counters }
     }
 
     /// Writes until all ways to the thread are gone and all texts have ended, or the VM fails.
@@ -217,7 +217,7 @@ impl<'t, V: RowVm> Writer<'t, V> {
     /// whether there is.
     fn take(&mut self, jobs: &Receiver<Job>) -> bool {
         if self.clients.is_empty() {
-            send_all(&self.letters);
+            send_all(&self.outgoing);
         }
         loop {
             let job = match self.clients.is_empty() {
@@ -253,13 +253,13 @@ impl<'t, V: RowVm> Writer<'t, V> {
             self.clients.remove(&id);
             self.counters.cancelled.fetch_add(1, Relaxed);
         }
-        let Self { batch, clients, letters, counters } = self;
+        let Self { batch, clients, outgoing, counters } = self;
         let start = Instant::now();
         let mut watch = |id, event: Event<'_>| {
-            let letter = match (event, clients.entry(id)) {
+            let piece = match (event, clients.entry(id)) {
                 (Event::Text(piece), Entry::Occupied(client)) => {
                     let (text, logprobs) = (piece.text.to_owned(), piece.logprobs.to_vec());
-                    client.get().letter(Piece::Text { text, logprobs })
+                    client.get().piece(Piece::Text { text, logprobs })
                 }
                 (Event::Ended(generated), Entry::Occupied(client)) => {
                     counters.ended(&generated);
@@ -270,17 +270,17 @@ impl<'t, V: RowVm> Writer<'t, V> {
                 }
                 _ => return Ok(()),
             };
-            letters.borrow_mut().push(letter);
+            outgoing.borrow_mut().push(piece);
             Ok(())
         };
-        let stepped = batch.step_beside(&mut watch, &mut || send_all(letters));
+        let stepped = batch.step_overlapped(&mut watch, &mut || send_all(outgoing));
         stepped.map_err(|error| Chain(&error).to_string())?;
         counters.stepped(start.elapsed(), batch.state(), batch.session().free_pages());
         Ok(())
     }
 
     fn fail(self, why: &EngineError) {
-        send_all(&self.letters);
+        send_all(&self.outgoing);
         self.clients.into_values().for_each(|client| client.last(Err(why.clone())).send());
     }
 }

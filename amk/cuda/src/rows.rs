@@ -279,14 +279,14 @@ impl RowsVm {
     }
 
     /// Runs a step with the narrowest program that has its rows.
-    fn run(&mut self, rows: &[PlacedRow], words: &StepWords, meanwhile: &mut dyn FnMut()) -> Result<(), CudaError> {
+    fn run(&mut self, rows: &[PlacedRow], words: &StepWords, host_work: &mut dyn FnMut()) -> Result<(), CudaError> {
         if let ([row], Some(alone), false) = (rows, &mut self.alone, self.keeps_alike)
             && let Some(options) = alone::launch_of(row)?
         {
             self.last.0 = Ran::Alone;
             let step = alone::params(row, words, self.chosen.as_ptr()? as u64);
             self.chosen.as_mut_slice()?[0] = alone::PENDING;
-            self.time = alone.step(&self.stream, self.target, step, &options, |_| Ok(()), meanwhile)?;
+            self.time = alone.step(&self.stream, self.target, step, &options, |_| Ok(()), host_work)?;
             let word = &mut self.chosen.as_mut_slice()?[0];
             *word = alone::token(*word).unwrap_or(LEFT);
             return Ok(());
@@ -301,7 +301,7 @@ impl RowsVm {
             chooser()?.bind_rows(choices, chosen, params);
             Ok(())
         };
-        self.time = self.widths[at].step(&self.stream, self.target, step, &RunOptions::default(), bind, meanwhile)?;
+        self.time = self.widths[at].step(&self.stream, self.target, step, &RunOptions::default(), bind, host_work)?;
         Ok(())
     }
 
@@ -355,10 +355,10 @@ impl RowVm for RowsVm {
     }
 
     fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), CudaError> {
-        self.step_rows_beside(rows, &mut || {})
+        self.step_rows_overlapped(rows, &mut || {})
     }
 
-    fn step_rows_beside(&mut self, rows: Vec<PlacedRow>, meanwhile: &mut dyn FnMut()) -> Result<(), CudaError> {
+    fn step_rows_overlapped(&mut self, rows: Vec<PlacedRow>, host_work: &mut dyn FnMut()) -> Result<(), CudaError> {
         contract::check(self.limits(), &rows).map_err(CudaError::Contract)?;
         let known = self.plan().sizes.tokens;
         if let Some(row) = rows.iter().find(|row| row.token.0 >= known) {
@@ -366,7 +366,7 @@ impl RowVm for RowsVm {
         }
         let words = self.upload(&rows)?;
         self.last.1 = rows.first().map_or(0, |row| row.pos.0);
-        self.run(&rows, &words, meanwhile)?;
+        self.run(&rows, &words, host_work)?;
         self.download()
     }
 

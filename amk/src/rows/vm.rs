@@ -80,13 +80,13 @@ pub trait RowVm {
     /// VM is of no use then.
     fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error>;
 
-    /// As [`Self::step_rows`]. Calls `meanwhile` once unless an error comes first: while a device
+    /// As [`Self::step_rows`]. Calls `host_work` once unless an error comes first: while a device
     /// runs the step, or before a step that takes the caller's time.
     ///
     /// # Errors
     /// As [`Self::step_rows`].
-    fn step_rows_beside(&mut self, rows: Vec<PlacedRow>, meanwhile: &mut dyn FnMut()) -> Result<(), Self::Error> {
-        meanwhile();
+    fn step_rows_overlapped(&mut self, rows: Vec<PlacedRow>, host_work: &mut dyn FnMut()) -> Result<(), Self::Error> {
+        host_work();
         self.step_rows(rows)
     }
 

@@ -61,7 +61,7 @@ impl Width {
     }
 
     /// Runs a step, whose parameters `step` makes of those of all steps; `bind` appends what only
-    /// this program has, and `meanwhile` is called while it runs. Returns the time of the launch.
+    /// this program has, and `host_work` is called while it runs. Returns the time of the launch.
     pub(super) fn step(
         &mut self,
         stream: &Arc<CudaStream>,
@@ -69,14 +69,14 @@ impl Width {
         step: impl FnOnce(VmParams) -> VmParams,
         options: &RunOptions,
         bind: impl FnOnce(&mut Params) -> Result<(), CudaError>,
-        meanwhile: &mut dyn FnMut(),
+        host_work: &mut dyn FnMut(),
     ) -> Result<Duration, CudaError> {
         if self.params.epoch > u32::MAX / 2 {
             self.forget(stream)?;
         }
         let mut params = self.memory.all_params(stream, &self.image, &step(self.params), options);
         bind(&mut params)?;
-        let time = self.launch(stream, target, &params, meanwhile)?;
+        let time = self.launch(stream, target, &params, host_work)?;
         let epoch = self.params.epoch;
         self.params.epoch += 1;
         self.check_fault(stream, epoch)?;
@@ -88,7 +88,7 @@ impl Width {
         stream: &Arc<CudaStream>,
         target: &GpuTarget,
         params: &Params,
-        meanwhile: &mut dyn FnMut(),
+        host_work: &mut dyn FnMut(),
     ) -> Result<Duration, CudaError> {
         let ring = self.plan.schedule.ring.slots * CHUNK;
         let config = LaunchConfig {
@@ -105,7 +105,7 @@ impl Width {
         unsafe { stream.launch_builder(&self.function).arg(&params).launch_cooperative(config) }?;
         let end = stream.record_event(timed)?;
         stream.memcpy_dtoh(&self.memory.fault.slice(0..1), &mut self.abandoned)?;
-        meanwhile();
+        host_work();
         stream.synchronize()?; // which spins; the event of pinned memory would block
         let millis = start.elapsed_ms(&end)?;
         Ok(Duration::from_secs_f64(f64::from(millis) / 1e3))
