@@ -23,7 +23,6 @@ use amk_ir::graph::Instance;
 use amk_ir::schedule::{PartialRing, PartialSchedule, RowSchedule};
 use amk_ir::verify::Verified;
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, PinnedHostSlice, sys};
-use std::collections::HashMap;
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
@@ -255,13 +254,17 @@ impl RowsVm {
         self.wanted = Wanted::of(rows);
         let mut words = Vec::with_capacity(rows.len() * ROW_WORDS);
         let mut tables: Vec<u32> = Vec::new();
-        let mut known: HashMap<&[u32], u32> = HashMap::new();
+        let mut last: Option<(&Arc<[u32]>, u32)> = None; // rows with one table are neighbours
         for (number, row) in rows.iter().enumerate() {
-            let pages = *known.entry(&row.pages).or_insert_with(|| {
-                let first = tables.len() as u32;
-                tables.extend(row.pages.iter().take(most));
-                first
-            });
+            let pages = match last {
+                Some((table, first)) if *table == row.pages => first,
+                _ => {
+                    let first = tables.len() as u32;
+                    tables.extend(row.pages.iter().take(most));
+                    first
+                }
+            };
+            last = Some((&row.pages, pages));
             let wanted = self.wanted.place(number).map_or(0, |place| place as u32 + 1);
             let RowWords { token, pos, pages, wanted } = RowWords { token: row.token.0, pos: row.pos.0, pages, wanted };
             words.extend([token, pos, pages, wanted]);

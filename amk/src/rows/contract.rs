@@ -74,8 +74,7 @@ pub fn check(limits: RowLimits, rows: &[PlacedRow]) -> Result<(), Breach> {
     }
     rows.iter().enumerate().try_for_each(|(number, row)| fits(limits, number, row))?;
     let chunks = chunks(rows)?;
-    // The first row of the chunk that writes each page.
-    let mut writers = HashMap::new();
+    let mut writers = Writers { written: vec![0; limits.pages.div_ceil(64)], first: HashMap::new() };
     for chunk in &chunks {
         let last = &rows[chunk.end - 1];
         for &page in &last.pages[rows[chunk.start].pos.index() / PAGE..=last.pos.index() / PAGE] {
@@ -87,16 +86,37 @@ pub fn check(limits: RowLimits, rows: &[PlacedRow]) -> Result<(), Breach> {
     for chunk in &chunks {
         let last = &rows[chunk.end - 1];
         let (blocks, first) = (last.pos.index() / PAGE + 1, rows[chunk.start].pos.index() / PAGE);
-        for (block, page) in last.pages[..blocks].iter().enumerate() {
+        for (block, &page) in last.pages[..blocks].iter().enumerate() {
             match writers.get(page) {
-                Some(&writer) if writer != chunk.start || block < first => {
-                    return Err(Breach::Shared { writer, page: *page, other: chunk.start });
+                Some(writer) if writer != chunk.start || block < first => {
+                    return Err(Breach::Shared { writer, page, other: chunk.start });
                 }
                 _ => {}
             }
         }
     }
     Ok(())
+}
+
+/// The first row of the chunk that writes each page. Most pages of long sequences are only read,
+/// which a bit tells.
+struct Writers {
+    /// A bit a page.
+    written: Vec<u64>,
+    first: HashMap<u32, usize>,
+}
+
+impl Writers {
+    /// Adds a page that is in bounds; returns its writer so far.
+    fn insert(&mut self, page: u32, writer: usize) -> Option<usize> {
+        self.written[page as usize / 64] |= 1 << (page % 64);
+        self.first.insert(page, writer)
+    }
+
+    fn get(&self, page: u32) -> Option<usize> {
+        let written = self.written[page as usize / 64] >> (page % 64) & 1;
+        (written != 0).then(|| self.first.get(&page).copied()).flatten()
+    }
 }
 
 fn fits(limits: RowLimits, row: usize, placed: &PlacedRow) -> Result<(), Breach> {
