@@ -257,8 +257,8 @@ impl<V: RowVm> Session<V> {
         self.step_overlapped(&mut || {})
     }
 
-    /// As [`Self::step`], and calls `host_work` as [`RowVm::step_rows_overlapped`] does, if there are
-    /// pending tokens.
+    /// As [`Self::step`], and calls `host_work` as [`RowVm::step_rows_overlapped`] does, if there
+    /// are pending tokens.
     ///
     /// # Errors
     /// As [`Self::step`].
