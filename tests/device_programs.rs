@@ -104,6 +104,11 @@ pub(crate) fn with(family: &str, more: &[(&str, u32)]) -> (Family, Dims) {
     (family, tiny().into_iter().chain(dims(more)).collect())
 }
 
+/// Families whose layers have none of the features below.
+pub(crate) fn plain() -> [(Family, Dims); 3] {
+    ["llama", "qwen2", "qwen3"].map(|family| with(family, &[]))
+}
+
 /// Families with norms behind projections or a scaled embedding. Layers of two kinds differ in
 /// window, frequencies and scale.
 pub(crate) fn normed() -> [(Family, Dims); 5] {
@@ -214,13 +219,12 @@ fn caches_that_no_fused_body_computes_are_refused_by_name() {
 #[test]
 fn a_gpus_steps_over_caches_in_e4m3_compute_the_function_that_rounds_them() {
     let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
-    let cache = std::env::temp_dir().join("amk-test-cubins");
     let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
     for (family, dims) in cached().into_iter().chain(long_heads()) {
         println!("{}", family.name);
         let schedule = Schedule { workers: 40, run: 2, cache: Some(DType::E4M3), ..target.schedule() };
         let decoder = Decoder::new(family, dims, schedule, 270, 3).expect("a decoder");
-        let error = error(&decoder, &decoder.on_cuda(&cache).expect("logits"));
+        let error = error(&decoder, &decoder.on_cuda(&gpu::cubins()).expect("logits"));
         assert!(error < MOST_DEVIATIONS, "{error} deviations");
     }
 }
@@ -228,15 +232,13 @@ fn a_gpus_steps_over_caches_in_e4m3_compute_the_function_that_rounds_them() {
 #[test]
 fn a_gpus_steps_compute_the_function() {
     let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
-    let cache = std::env::temp_dir().join("amk-test-cubins");
     let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
-    let plain = FAMILIES.into_iter().filter(|family| ["llama", "qwen2", "qwen3"].contains(&family.name));
     let others = normed().into_iter().chain(long_heads()).chain(partly_turned()).chain(summands());
     let others = others.chain(centred()).chain(copied()).chain([convolved(), windowed(50, 48)]);
-    for (family, dims) in plain.map(|family| (family, tiny())).chain(others) {
+    for (family, dims) in plain().into_iter().chain(others) {
         let schedule = Schedule { workers: 44, run: 2, ..target.schedule() };
         let decoder = Decoder::new(family, dims, schedule, 270, 3).expect("a decoder");
-        let error = error(&decoder, &decoder.on_cuda(&cache).expect("logits"));
+        let error = error(&decoder, &decoder.on_cuda(&gpu::cubins()).expect("logits"));
         println!("{}: {error:.2} deviations", family.name);
         assert!(error < MOST_DEVIATIONS, "{error} deviations");
     }

@@ -305,7 +305,7 @@ fn a_token_chosen_within_the_function_is_a_packet_like_any_other() {
     let weights: Table = build(&instance.dims, &mut Rows).expect("weights");
     let bindings = Bindings::new().layout("w", &weights);
     let _alone = gpu::alone();
-    let cubins = std::env::temp_dir().join("amk-test-cubins");
+    let cubins = gpu::cubins();
     let mut vm = match Vm::new(&TWICE, instance, &bindings, &cubins, &options, &mut |_| {}) {
         Ok(vm) => vm,
         Err(error @ (CudaError::NoDriver | CudaError::NoDevice)) => return println!("skipped: {error}"),
@@ -367,7 +367,7 @@ fn smollm2_in_f32_gives_the_tokens_of_the_cpu_vm() {
         Err(why) => return println!("skipped: {why}"),
     };
     let options = VmOptions { precision: Precision::F32, ..VmOptions::default() };
-    let cubins = std::env::temp_dir().join("amk-test-cubins");
+    let cubins = gpu::cubins();
     let mut vm =
         Vm::new(model.family.kernel, &model.instance, &model.bindings, &cubins, &options, &mut |_| {}).expect("a VM");
     let mut tokens = vec![504, 2365, 282, 260];

@@ -1,6 +1,7 @@
 //! The GPU, which all tests of this process share.
 
 use amk_cuda::{CudaError, probe};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 static GPU: Mutex<()> = Mutex::new(());
@@ -11,6 +12,11 @@ pub(crate) fn alone() -> Option<MutexGuard<'static, ()>> {
     present().ok()?;
     // A test that failed leaves nothing behind: its VM is dropped.
     Some(GPU.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// The folder of compiled device code that tests share.
+pub(crate) fn cubins() -> PathBuf {
+    std::env::temp_dir().join("amk-test-cubins")
 }
 
 /// Why no GPU is available, found out before a checkpoint is loaded.

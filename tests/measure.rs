@@ -7,11 +7,6 @@ use amk_bench::relative_error;
 use amk_cuda::{Ceiling, CudaError, RunOptions, Vm, VmOptions, probe};
 use amk_kernels::fused::{Decoder, Draw};
 use amk_models::model::{FAMILIES, Model};
-use std::path::PathBuf;
-
-fn cubins() -> PathBuf {
-    std::env::temp_dir().join("amk-test-cubins")
-}
 
 /// Four layers of SmolLM2's shapes over random weights.
 fn model() -> Model {
@@ -23,7 +18,7 @@ fn model() -> Model {
 /// A GPU's VM, or why there is none.
 fn vm(model: &Model, options: VmOptions) -> Result<Vm, String> {
     let (kernel, instance) = (model.family.kernel, &model.instance);
-    match Vm::new(kernel, instance, &model.bindings, &cubins(), &options, &mut |_| {}) {
+    match Vm::new(kernel, instance, &model.bindings, &gpu::cubins(), &options, &mut |_| {}) {
         Ok(vm) => Ok(vm),
         Err(error @ (CudaError::NoDriver | CudaError::NoDevice)) => Err(error.to_string()),
         Err(error) => panic!("{error}"),
@@ -86,7 +81,7 @@ fn another_schedule_gives_the_same_logits() {
         Schedule { exchange: ExchangeBy::Counters, ..own.clone() },
         Schedule { exchange: ExchangeBy::Barrier, ..own.clone() },
     ] {
-        let shared = vm.with_schedule(kernel, instance, &cubins(), &schedule).expect("it should compile");
+        let shared = vm.with_schedule(kernel, instance, &gpu::cubins(), &schedule).expect("it should compile");
         let mut shared = shared.expect("the weights stay where they are");
         assert_eq!(shared.schedule(), &schedule);
         // Again with counters that have counted, after a launch that ended early.
@@ -102,10 +97,10 @@ fn another_schedule_gives_the_same_logits() {
         assert_eq!(draw(&mut shared), draw(&mut vm), "{schedule:?}: filtered draws");
     }
     let split = Schedule { splits: 2, ..own.clone() };
-    let other = vm.with_schedule(kernel, instance, &cubins(), &split).expect("it should compile");
+    let other = vm.with_schedule(kernel, instance, &gpu::cubins(), &split).expect("it should compile");
     let mut other = other.expect("splits move no weights");
     let plain = Schedule { fusion: false, ..own.clone() };
-    assert!(vm.with_schedule(kernel, instance, &cubins(), &plain).expect("it should compile").is_none());
+    assert!(vm.with_schedule(kernel, instance, &gpu::cubins(), &plain).expect("it should compile").is_none());
     let error = relative_error(&logits(&mut other), &expected);
     println!(
         "two splits instead of {}: logits {error:.2e} away",
@@ -117,7 +112,7 @@ fn another_schedule_gives_the_same_logits() {
 #[test]
 fn the_read_ceiling_is_near_the_datasheet() {
     let _alone = gpu::alone();
-    let ceiling = match Ceiling::new(&cubins()) {
+    let ceiling = match Ceiling::new(&gpu::cubins()) {
         Ok(ceiling) => ceiling,
         Err(error @ (CudaError::NoDriver | CudaError::NoDevice)) => return println!("skipped: {error}"),
         Err(error) => panic!("{error}"),

@@ -145,7 +145,7 @@ impl Steps {
 #[test]
 fn a_gpus_steps_of_one_row_compute_the_function_and_depend_on_their_sequence_alone() {
     let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
-    let cache = std::env::temp_dir().join("amk-test-cubins");
+    let cache = gpu::cubins();
     for of in decoders() {
         let (family, name) = (of.0, of.0.name);
         let decoder = decoder(of, &h200().row_schedule(8), 270);

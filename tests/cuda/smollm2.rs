@@ -41,13 +41,13 @@ pub(crate) fn load_with_head(context: usize, weight: bf16) -> Result<Model, Stri
 
 /// The model on the GPU.
 pub(crate) fn start(model: &Model, options: &VmOptions) -> Result<Vm, CudaError> {
-    let cubins = std::env::temp_dir().join("amk-test-cubins");
+    let cubins = gpu::cubins();
     Vm::new(model.family.kernel, &model.instance, &model.bindings, &cubins, options, &mut |_| {})
 }
 
 /// The model on the GPU for steps of rows, over so many pages.
 pub(crate) fn start_rows(model: &Model, rows: u32, pages: u32) -> Result<RowsVm, CudaError> {
-    let cubins = std::env::temp_dir().join("amk-test-cubins");
+    let cubins = gpu::cubins();
     let schedule =
         PartialSchedule { rows: Some(RowSchedule { most: rows, block: None }), ..PartialSchedule::default() };
     let options = VmOptions { schedule: Some(schedule), ..VmOptions::default() };

@@ -209,7 +209,7 @@ struct Centred {
     }
 };
 
-// Code of one turn for all groups of rows: a layer's code must fit the instruction cache.
+// One copy of the code for all groups of rows: a layer's code must fit the instruction cache.
 template <class N> AMK_DEVICE void norm(Worker& w, const Record& r) {
     constexpr u32 GROUP = AMK_GROUP_UNITS * AMK_UNIT;
     NormScale by = {0, 1};

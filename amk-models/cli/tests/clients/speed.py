@@ -1,7 +1,7 @@
 """How fast a server writes: speed.py URL [CLIENTS,.. [TOKENS [ROUNDS]]]
 
-For each number of clients so many greedy streams side by side, all begun at the same time; a line of
-the table has the medians over the streams of the last round.
+Each number of clients runs as many greedy streams side by side, begun at the same time. Each round
+prints a line, with medians over its streams.
 """
 
 import asyncio

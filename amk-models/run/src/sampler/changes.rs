@@ -1,4 +1,5 @@
-//! What penalties and biases change as a text grows: a token more costs no pass over the others.
+//! Changes of logits by penalties and biases, kept up as a text grows: the history is not counted
+//! again for each token.
 
 use super::SamplerConfig;
 use amk::Token;
@@ -34,7 +35,7 @@ impl Changes {
         }
     }
 
-    /// Those after a prompt.
+    /// The changes after a prompt.
     fn after(config: &SamplerConfig, prompt: &[u32]) -> Self {
         let mut changes = Self { history: prompt.to_vec(), ..Self::default() };
         for (&id, &bias) in &config.logit_bias {

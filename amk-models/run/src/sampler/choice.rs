@@ -27,7 +27,7 @@ impl Sampler {
         (self.step..).zip(changes).map(choice).collect()
     }
 
-    /// What changes after a history, and after each token of a draft behind it.
+    /// Lists the changes after a history, and after each token of a draft behind it.
     fn changes_along(&mut self, history: &[u32], draft: &[u32]) -> Vec<Arc<[LogitChange]>> {
         if !self.config.changes_logits() {
             return vec![Arc::default(); draft.len() + 1];

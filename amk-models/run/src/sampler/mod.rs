@@ -143,7 +143,7 @@ pub struct Sampler {
     grammar: Option<Grammar>,
     /// Tokens chosen so far: the position in the sequence of random numbers.
     step: u64,
-    /// What penalties and biases change.
+    /// The changes of logits by penalties and biases.
     changes: Changes,
     /// The logits after penalties, biases and mask; empty without any.
     logits: Vec<f32>,

@@ -3,7 +3,7 @@ use amk_ir::text::parse;
 
 /// Two workers: each computes a half of `h` from `x`, then a half of `y` from all of `h`.
 const PROGRAM: &str = "program @two
-instruction i0 \"k::linear\" linear(x, w) -> (y)
+instruction i0 \"k::product\" product(x, w) -> (y)
 op o0 \"project\"
 op o1 \"attend 3\"
 buffer b0 @x input f32[32]
@@ -11,10 +11,10 @@ buffer b1 @w.layers[3].attn.q weight bf16[16, 32]
 buffer b2 @h activation f32[16] packet 1
 buffer b3 @w.out weight bf16[8, 16]
 buffer b4 @y output f32[8]
-task t0 o0: linear(b0[..], early b1[0..8, ..]) -> (b2[0..8])
-task t1 o0: linear(b0[..], early b1[8..16, ..]) -> (b2[8..16])
-task t2 o1: linear(b2[..], b3[0..4, ..]) -> (b4[0..4])
-task t3 o1: linear(b2[..], b3[4..8, ..]) -> (b4[4..8])
+task t0 o0: product(b0[..], early b1[0..8, ..]) -> (b2[0..8])
+task t1 o0: product(b0[..], early b1[8..16, ..]) -> (b2[8..16])
+task t2 o1: product(b2[..], b3[0..4, ..]) -> (b4[0..4])
+task t3 o1: product(b2[..], b3[4..8, ..]) -> (b4[4..8])
 worker w0: t0 t2
 worker w1: t1 t3
 ";
