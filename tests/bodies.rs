@@ -184,6 +184,7 @@ fn delivery() -> String {
     [
         "#define AMK_EMBEDDING_SCALED (AMK_EMBEDDING_SCALE != 1.0f)\n",
         &between(&one, "struct GemvShape", "// Input values in flight"),
+        &between(&one, "#if AMK_SUMS\n// The input x = r", "// Shared address of a warp's two sums"),
         "#if !AMK_ROWS\nstatic bool filtering(Worker&) { return false; }\nstatic void consider(Worker&, u32, float, u32) {}\n",
         &between(&one, "// The delivery of a group of units", "// The partition of a projection's tape"),
         "#elif AMK_WIDE\nstruct WideGroup {\n    u32 columns;\n    static constexpr u32 units = UNITS, first = 0, shares = 3;\n\
@@ -203,11 +204,13 @@ const NO_ATTENTION: [(&str, &str); 4] =
 
 #[test]
 fn deliveries_are_sums_of_parts_that_change_as_the_record_says() {
-    for (rows, packets, coded) in [("0", "0", "0"), ("0", "0", "1"), ("3", "0", "0"), ("8", "1", "0"), ("24", "0", "0")]
-    {
+    let cases = [("0", "0", "0", "0"), ("0", "0", "1", "0"), ("0", "0", "1", "1"), ("0", "0", "0", "1")];
+    let of_rows = [("3", "0", "0", "0"), ("8", "1", "0", "0"), ("24", "0", "0", "0")];
+    for (rows, packets, coded, sums) in cases.into_iter().chain(of_rows) {
         let defines = [
             ("AMK_ROWS", rows),
             ("AMK_ROW_PACKETS", packets),
+            ("AMK_SUMS", sums),
             ("AMK_EMBEDDING_SCALE", "1.25f"),
             ("AMK_SUMMANDS", "1"),
             ("AMK_BIASES", "1"),

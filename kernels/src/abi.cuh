@@ -69,6 +69,8 @@ constexpr u32 NORM_ADDED = 33554432;
 #define NORM_CENTRED 67108864
 // Bit of a norm's shape: a bias is added.
 #define NORM_BIASED 134217728
+// Bit of a norm's shape: the worker's last projection of a sum has left the vector's scale.
+#define NORM_KNOWN 268435456
 // Row pairs of a group of units, each with a place in the race of the logits.
 constexpr u32 TOPS = 64;
 // Rounds of probes in a filtered draw.
@@ -86,6 +88,7 @@ constexpr u32 SHARES = 3;
 enum GemvInput {
     IN_PACKETS,
     IN_EMBEDDING,
+    IN_SUM,
 };
 
 // Destination of a projection's output.

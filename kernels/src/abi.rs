@@ -53,6 +53,8 @@ device_constants! {
     NORM_CENTRED = 0x400_0000 => "#define NORM_CENTRED";
     /// Bit of a norm's shape: a bias is added.
     NORM_BIASED = 0x800_0000 => "#define NORM_BIASED";
+    /// Bit of a norm's shape: the worker's last projection of a sum has left the vector's scale.
+    NORM_KNOWN = 0x1000_0000 => "#define NORM_KNOWN";
     /// Row pairs of a group of units, each with a place in the race of the logits.
     TOPS = 64 => "constexpr u32 TOPS =";
     /// Rounds of probes in a filtered draw.
@@ -116,6 +118,7 @@ device_enumerations! {
     enum GemvInput {
         IN_PACKETS,
         IN_EMBEDDING,
+        IN_SUM,
     }
     /// Destination of a projection's output.
     enum GemvOutput {

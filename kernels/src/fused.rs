@@ -19,7 +19,7 @@ pub use crate::linear::{Function, Gemv, Input, Output, TileKind, Tiles, coded};
 use crate::residual::{ADOPT, EMBED, Embedding};
 pub use crate::residual::{Adopt, Embed};
 use crate::rms_norm::{NORM, NORM_ROWS, NormedResiduals};
-pub use crate::rms_norm::{Norm, NormBy, NormOutput, NormRows};
+pub use crate::rms_norm::{Norm, NormBy, NormOutput, NormRows, Sum};
 use crate::short_conv::{CONVOLVE, Convolutions};
 pub use crate::short_conv::{ConvBuffers, Convolve};
 use amk::ir::{Buffer, BufferId, BufferKind, DType, Program};

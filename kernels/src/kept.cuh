@@ -1,8 +1,11 @@
 // For projections.
 alignas(16) float squares[2][2 * AMK_WARPS];
+#if AMK_SUMS
+float inner; // the scale of the vector of the last sum
+#endif
 #if AMK_WIDE
-float
-    residual[MAX_WIDE_OWN]; // fp32 residual of the rows this worker owns, for each row of the step
+// fp32 residual of the rows this worker owns, for each row of the step
+alignas(8) float residual[MAX_WIDE_OWN];
 u64 stage_full[WIDE_STAGES], stage_empty[WIDE_STAGES];
 u64 copies_listed, copies_taken;      // barriers of `copies` and `tile_at`
 u64 inputs_written;                   // the barrier of what the task waits for
@@ -11,7 +14,7 @@ u64 tile_at[WIDE_PASSES][WIDE_UNITS]; // where the tiles of each pass over a uni
 u32 order[AMK_ROWS], wanted;          // rows of the step whose logits are wanted, and their number
 u64 tape_end;                         // of this worker's tape
 #else
-float residual[MAX_OWN_ROWS]; // fp32 residual of the rows this worker owns
+alignas(8) float residual[MAX_OWN_ROWS]; // fp32 residual of the rows this worker owns
 #endif
 // For attention.
 #if AMK_ROWS && !AMK_WIDE

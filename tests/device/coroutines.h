@@ -17,6 +17,7 @@ typedef u16 Elem;
 struct uint2 { u32 x, y; };
 struct uint4 { u32 x, y, z, w; };
 struct float2 { float x, y; };
+struct float4 { float x, y, z, w; };
 struct dim { u32 x; };
 
 #define AMK_DEVICE inline
@@ -89,6 +90,7 @@ static u32 __umulhi(u32 a, u32 b) { return (u64)a * b >> 32; }
 static u32 __float_as_uint(float x) { u32 v; memcpy(&v, &x, 4); return v; }
 static float __uint_as_float(u32 v) { float x; memcpy(&x, &v, 4); return x; }
 static float2 make_float2(float x, float y) { return {x, y}; }
+static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static float bf16_low(u32 pair) { return __uint_as_float(pair << 16); }
 static float bf16_high(u32 pair) { return __uint_as_float(pair & 0xffff0000u); }
 static u32 to_bf16(float x) {

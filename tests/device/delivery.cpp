@@ -111,6 +111,35 @@ static void check(u32 output_kind, bool biased, u32 function) {
         }
 }
 
+#if AMK_SUMS
+// The products of a residual and of a summand, with the sums of squares that their norms need.
+static void check_sum() {
+    float sums[4] = {};
+    Vector products[2];
+    for (u32 column : {0, 1}) {
+        products[column] = Vector(LEN);
+        for (u32 warp = 0; warp < AMK_WARPS; warp++)
+            for (u32 i = 0; i < LEN; i++) {
+                const float part = drawn();
+                shared.scratch[column * SUM_FLOATS + warp * PARTIAL_PITCH + i] = part;
+                products[column][i] += part;
+            }
+    }
+    for (u32 i = 0; i < 4 * AMK_WARPS; i++) {
+        const float part = i % 4 == 2 ? drawn() : 4 + drawn();
+        (&shared.squares[0][0])[i] = part;
+        sums[i % 4] += part;
+    }
+    Record r = record_of(OUT_STORE, false, 0);
+    r.shape |= IN_SUM << GEMV_INPUT_BIT | GEMV_NORM << GEMV_FLAGS_BIT;
+    by_all<deliver>(r);
+    const float k = AMK_TILE_K, inner = 1 / std::sqrt(sums[0] / k + 1e-5f),
+                outer = 1 / std::sqrt((sums[1] + 2 * inner * sums[2] + inner * inner * sums[3]) / k + 1e-5f);
+    for (u32 i = 0; i < LEN; i++)
+        close("a product of a sum", i, output(0, i), outer * (products[1][i] + inner * products[0][i]));
+}
+#endif
+
 int main() {
     params = {packets.data(), nullptr, constants.data(), nullptr, nullptr, 0, 0, 0, rows(), 0, 0, 1e-5f, table.data(), LEN};
     if (AMK_ROWS) packets.resize((u64)AMK_ROW_WORDS * AMK_ROWS * (1 + AMK_ROW_PACKETS) + (1 << 16)), params.packets = packets.data();
@@ -119,6 +148,9 @@ int main() {
     for (u32 output : {(u32)OUT_STORE, (u32)OUT_RESIDUAL})
         for (bool biased : {false, true})
             for (u32 function : {0, 2}) check(output, biased, function);
+#if AMK_SUMS
+    check_sum();
+#endif
     for (u32 row = 0; row < rows(); row++) shared.rows[row].token = (7 * row + 3) % TOKENS;
     shared.token = 3;
     for (bool published : {false, true}) {

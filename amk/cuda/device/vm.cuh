@@ -2,6 +2,7 @@
 // this file defines
 //   void project(Worker&, const Record&)       the projections of the program, specialised
 //   AMK_PROJECTS(op)                           whether a record is one of these
+//   AMK_READS_ALL                              whether these need more than a record's first words
 //   void dispatch(Worker&, const Record&)      its other instructions
 //   AMK_AWAITS(op)                             whether its body calls `before_task` itself
 //   AMK_SKIPS(w, op), AMK_SKIPPED              whether this step skips so many records after this
@@ -68,7 +69,7 @@ AMK_DEVICE void consume(Worker& w) {
             w.record = end - left;
             const bool projects = AMK_PROJECTS(r.record.op);
             u32 records = 1;
-            if (AMK_EXCHANGE || !projects) {
+            if (AMK_EXCHANGE || AMK_READS_ALL || !projects) {
 #pragma unroll
                 for (int k = HOT_WORDS; k < AMK_USED_WORDS; k++)
                     r.word[k] = __shfl_sync(~0u, w.next, k);

@@ -133,8 +133,10 @@ pub struct RecordKind {
     /// The C++ that feeds the loader `l` the next segment of a record `r` into `feed`.
     pub feed: fn(&Plan) -> Option<String>,
     /// Whether the kernel runs it by the set's `project`: such records are read by their leading
-    /// words alone and repeat the loop for each group of units.
+    /// words alone, unless it `reads_all`, and repeat the loop for each group of units.
     pub projects: bool,
+    /// Whether the code that projects needs a record's other words, too.
+    pub reads_all: fn(&Plan) -> bool,
     /// The C++ condition on a worker `w` under which a step skips the records after one of this
     /// kind, and their number.
     pub skips: Option<(&'static str, u32)>,
@@ -154,6 +156,7 @@ impl RecordKind {
             dispatch: |_| None,
             feed: |_| None,
             projects: false,
+            reads_all: |_| false,
             skips: None,
             awaits: |_| false,
             survey: |_, _| {},

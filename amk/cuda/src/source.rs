@@ -130,9 +130,10 @@ fn kinds_of_records(plan: &Plan) -> String {
     let awaits = kinds.iter().filter(|kind| (kind.awaits)(plan)).map(|kind| format!("(op) == OP_{}", kind.name));
     let any = |of: Vec<String>| if of.is_empty() { "false".to_owned() } else { of.join(" || ") };
     format!(
-        "#define AMK_PROJECTS(op) ({})\n#define AMK_AWAITS(op) ({})\n#define AMK_SKIPS(w, op) ({})\n\
-         #define AMK_SKIPPED {}\n",
+        "#define AMK_PROJECTS(op) ({})\n#define AMK_READS_ALL {}\n#define AMK_AWAITS(op) ({})\n\
+         #define AMK_SKIPS(w, op) ({})\n#define AMK_SKIPPED {}\n",
         any(projects.collect()),
+        u32::from(kinds.iter().any(|kind| (kind.reads_all)(plan))),
         any(awaits.collect()),
         any(skips),
         counts.first().copied().unwrap_or(0)

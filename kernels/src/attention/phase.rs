@@ -286,10 +286,12 @@ impl PhaseKind for Attend {
             return None;
         }
         let [kv_heads, heads, head_dim] = decoder.heads();
-        let cached = cached_positions(plan, pos, split);
+        let (form, _) = decoder.form(decoder.layers.get(self.layer)?)?;
+        let before = pos.saturating_sub(form.window.unwrap_or(pos)) / BLOCK * BLOCK;
+        let cached = cached_positions(plan, pos, split) - cached_positions(plan, before, split);
         let bytes = f64::from(cached) * f64::from(head_dim * 2 * cache_of(plan).bytes());
         let queries = f64::from(heads / kv_heads.max(1) * head_dim) / 256.0;
-        let turns = f64::from(cached.div_ceil(16 * WARPS).max(1)) * f64::from(head_dim) / 64.0;
+        let turns = f64::from(cached.div_ceil(16 * WARPS).max(1)) * f64::from(head_dim.min(times::LONG)) / 64.0;
         let gather = if cached < BLOCK { 0.0 } else { times::GATHER };
         let partial = if active == 1 { 0.0 } else { times::PARTIAL };
         let busy = queries * times::ATTEND[1] + turns * times::TURN + gather + partial;
@@ -388,6 +390,8 @@ mod times {
     pub(super) const ATTEND: [f64; 2] = [343.4, 153.3];
     /// A turn: each warp takes 16 positions, per 64 elements of a head.
     pub(super) const TURN: f64 = 1682.6;
+    /// Elements of a head from which a turn takes no longer: Gemma 3's heads of 256, traced.
+    pub(super) const LONG: u32 = 128;
     /// Joining the outputs of all warps. With less than one block in the cache only few warps have
     /// any.
     pub(super) const GATHER: f64 = 232.2;

@@ -2,12 +2,14 @@
 
 use crate::abi::{
     GEMV_BIAS, GEMV_DEPTH_BIT, GEMV_FLAGS_BIT, GEMV_FUNCTION_BIT, GEMV_INPUT_BIT, GEMV_NORM, GEMV_OUTPUT_BIT,
-    GEMV_TILE_BIT, GEMV_TILES, IN_EMBEDDING, IN_PACKETS, MOST_DEPTH, OUT_GATED, OUT_LOGITS, OUT_RESIDUAL, OUT_STORE,
-    TILE_K, most_own_rows,
+    GEMV_TILE_BIT, GEMV_TILES, IN_EMBEDDING, IN_PACKETS, IN_SUM, MOST_DEPTH, OUT_GATED, OUT_LOGITS, OUT_RESIDUAL,
+    OUT_STORE, TILE_K, most_own_rows,
 };
 use crate::fused::Shared;
 use crate::linear::phase::Gemv as Phase;
+use crate::linear::source;
 use crate::residual::lookup;
+use crate::rms_norm::LastSum;
 use amk::ir::Param;
 use amk_cuda::image::Record;
 use amk_cuda::image::abi::{UNIT, WARPS};
@@ -24,6 +26,7 @@ pub(crate) const GEMV: RecordKind = RecordKind {
     dispatch: of_rows,
     feed: projection_feed,
     projects: true,
+    reads_all: source::adds_up,
     awaits: Plan::is_wide, // its weights do not wait
     ..RecordKind::new("GEMV", decode)
 };
@@ -87,7 +90,7 @@ impl Shape {
 }
 
 fn decode<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "tape"])?;
+    only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "partial", "tape"])?;
     let shape = Shape::new(record)?;
     let piece = state.take(&places.image.pieces)?;
     check_piece(record, &shape, piece, places)?;
@@ -165,7 +168,7 @@ impl<'p> Gemv<'_, 'p> {
     }
 
     /// Decodes the input as the products read it.
-    fn input(&mut self, state: &WorkerState) -> Result<DecodedOperand, Refusal> {
+    fn input(&mut self, state: &mut WorkerState) -> Result<DecodedOperand, Refusal> {
         let k = self.shape.k;
         let mut x = match self.shape.input {
             IN_PACKETS => {
@@ -179,22 +182,51 @@ impl<'p> Gemv<'_, 'p> {
                 read("shape", to, &[0..k])
             }
             IN_EMBEDDING => return Err(Refusal::new("input", "is not 0, and the input is the embedding")),
+            IN_SUM => self.sum(state)?,
             input => return Err(Refusal::new("shape", format!("has the input {input}"))),
         };
         if self.shape.norm {
-            let (weight, elements) = self.places.constant("norm", self.record.norm, k)?;
-            let h = self.local();
-            let operands = vec![x, early("norm", weight, &[elements]), write("shape", h, &[0..k])];
-            let params = vec![Param::F32(Shared::of(self.places.image).eps)];
-            self.calls.push(DecodedCall { params, ..DecodedCall::new("amk_kernels::rms_norm", operands) });
-            x = read("shape", h, &[0..k]);
+            x = self.normed(x, "norm", self.record.norm)?;
         } else if self.record.norm != 0 {
             return Err(Refusal::new("norm", "is not 0, and the input is not normed"));
         }
-        if !self.shape.bias && self.record.bias != 0 {
+        let sum = self.shape.input == IN_SUM;
+        if !self.shape.bias && !sum && self.record.bias != 0 {
             return Err(Refusal::new("bias", "is not 0, and there is no bias"));
         }
+        if !sum && self.record.partial != 0 {
+            return Err(Refusal::new("partial", "is not 0, and the input is no sum"));
+        }
         Ok(x)
+    }
+
+    /// Decodes the norm of a vector. The field `field` says where its weight is.
+    fn normed(&mut self, x: DecodedOperand, field: &'static str, weight: u32) -> Result<DecodedOperand, Refusal> {
+        let k = self.shape.k;
+        let (weight, elements) = self.places.constant(field, weight, k)?;
+        let to = self.local();
+        let operands = vec![x, early(field, weight, &[elements]), write("shape", to, &[0..k])];
+        let params = vec![Param::F32(Shared::of(self.places.image).eps)];
+        self.calls.push(DecodedCall { params, ..DecodedCall::new("amk_kernels::rms_norm", operands) });
+        Ok(read("shape", to, &[0..k]))
+    }
+
+    /// Decodes the sum of the residual and of the norm of a vector. Its code multiplies nothing but
+    /// norms, of one row, and has the weight where others have a bias.
+    fn sum(&mut self, state: &mut WorkerState) -> Result<DecodedOperand, Refusal> {
+        if !self.shape.norm || self.shape.bias || self.places.program.rows.is_some() {
+            return Err(Refusal::new("shape", "has a sum as the input, with rows, with a bias, or without a norm"));
+        }
+        let k = self.shape.k;
+        state.own.set(LastSum { vector: self.record.input, len: k });
+        let [vector, residual] = [("input", self.record.input), ("partial", self.record.partial)].map(|(field, at)| {
+            let (place, elements) = self.places.elements(field, at, k, Format::Pairs)?;
+            Ok(read(field, place, &[elements]))
+        });
+        let normed = self.normed(vector?, "bias", self.record.bias)?;
+        let x = self.local();
+        self.call("amk_kernels::add", vec![residual?, normed, write("shape", x, &[0..k])]);
+        Ok(read("shape", x, &[0..k]))
     }
 
     fn linear(&mut self, x: &DecodedOperand, WeightRows { weight, rows }: &WeightRows, to: DecodedOperand) {

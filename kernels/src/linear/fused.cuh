@@ -37,6 +37,9 @@ struct GemvShape {
           flags(word >> GEMV_FLAGS_BIT), depth(word >> GEMV_DEPTH_BIT & 15) {}
     AMK_DEVICE u32 tiles() const { return k / AMK_TILE_K; }
     AMK_DEVICE u32 function() const { return flags >> GEMV_FUNCTION_BIT; }
+    // Whether the input is a sum of two vectors of packets, and whether it is not the embedding.
+    AMK_DEVICE bool is_sum() const { return AMK_SUMS && input == IN_SUM; }
+    AMK_DEVICE bool comes() const { return AMK_SUMS ? input != IN_EMBEDDING : input == IN_PACKETS; }
     // What the products of an input are multiplied by, whose squares have this sum. `part`: 1 / k.
     AMK_DEVICE float scale(float squares, float part, float eps) const {
         const float by = input == IN_EMBEDDING ? AMK_EMBEDDING_SCALE : 1.0f;
@@ -70,9 +73,9 @@ template <int HELD> struct Pending {
         };
         const u32 mine = left(first),
                   next = left(first + DEPTH * AMK_WARPS); // of this pass and the next
-        const u32 asked = g.input == IN_PACKETS ? mine : 0,
-                  beyond = g.input == IN_PACKETS ? next : 0;
-        packets = w.p.packets + (r.input + k0 / AMK_PER_PACKET);
+        const u32 asked = g.comes() ? mine : 0, beyond = g.comes() ? next : 0;
+        const u32 input = g.is_sum() && of_residual(w) ? r.partial : r.input;
+        packets = w.p.packets + (input + k0 / AMK_PER_PACKET);
         asm volatile("" : "+l"(packets)); // computed once, not per tile
 #pragma unroll
         for (int j = 0; j < HELD; j++) {
@@ -80,7 +83,7 @@ template <int HELD> struct Pending {
             if (j < DEPTH ? j < asked : j - DEPTH < beyond)
                 v[j] = load_relaxed(packets + step<DEPTH>(j));
         }
-        if (any(g.input != IN_PACKETS)) { // the row of this step's token
+        if (any(!g.comes())) { // the row of this step's token
             const Elem* row = w.p.embedding + ((u64)w.s.token * w.p.hidden + k0);
 #pragma unroll
             for (int j = 0; j < HELD; j++) {
@@ -94,10 +97,16 @@ template <int HELD> struct Pending {
 #pragma unroll
         for (int j = 0; j < HELD; j++) gamma[j] = make_uint2(BF16_ONES, BF16_ONES);
         if (!(g.flags & GEMV_NORM)) return;
-        const Elem* weight = w.p.constants + (r.norm + k0);
+        const Elem* weight = w.p.constants + ((is_added(w, g) ? r.bias : r.norm) + k0);
 #pragma unroll
         for (int j = 0; j < HELD && j < DEPTH; j++) // with two passes held, norm weights are not
             if (j < mine) gamma[j] = *(const uint2*)(weight + j * AMK_TILE_K);
+    }
+    // Of a sum's columns of B, two and two: the summand, the residual, the summand for its squares,
+    // and none. The summand has the weight of its own norm, and that of the sum's in other lanes.
+    AMK_DEVICE static bool of_residual(const Worker& w) { return w.lane & 8; }
+    AMK_DEVICE static bool is_added(const Worker& w, const GemvShape& g) {
+        return g.is_sum() && !of_residual(w);
     }
     template <int TILES> AMK_DEVICE bool arrived(const Worker& w) const {
         u32 late = 0;
@@ -134,25 +143,75 @@ template <int HELD> struct Pending {
     // are ones: both cases share one path, and the fragments are in the registers that the products
     // need.
     template <int TILES>
-    AMK_DEVICE void fragments(const GemvShape& g, Fragment (&x)[TILES], float (&squares)[4]) const {
+    AMK_DEVICE void fragments(const Worker& w, const GemvShape& g, Fragment (&x)[TILES],
+                              float (&squares)[4]) const {
+        uint2 of_squares[TILES];
 #pragma unroll
-        for (int j = 0; j < TILES; j++)
-            x[j].b0 = multiply_bf16(v[j].x, gamma[j].x),
-            x[j].b1 = multiply_bf16(v[j].z, gamma[j].y);
+        for (int j = 0; j < TILES; j++) {
+            uint2 y = make_uint2(v[j].x, v[j].z), by = gamma[j];
+            of_squares[j] = y;
+#if AMK_SUMS
+            if (is_added(w, g)) y = make_uint2(multiply_bf16(y.x, by.x), multiply_bf16(y.y, by.y));
+            if (w.lane & 16) of_squares[j] = y;
+            by.x = __shfl_sync(~0u, by.x, w.lane | 8), by.y = __shfl_sync(~0u, by.y, w.lane | 8);
+#endif
+            x[j].b0 = multiply_bf16(y.x, by.x), x[j].b1 = multiply_bf16(y.y, by.y);
+        }
         if (!(g.flags & GEMV_NORM)) return;
         float odd[4] = {0, 0, 0, 0};
 #pragma unroll
-        for (int j = 0; j < TILES; j++)
-            mma(j & 1 ? odd : squares, make_uint4(v[j].x, v[j].x, v[j].z, v[j].z), v[j].x, v[j].z);
+        for (int j = 0; j < TILES; j++) {
+            const uint2 y = of_squares[j];
+            mma(j & 1 ? odd : squares, make_uint4(y.x, y.x, y.y, y.y), y.x, y.y);
+        }
         squares[0] += odd[0], squares[1] += odd[1];
     }
 };
+
+#if AMK_SUMS
+// The input x = r + s (gamma y), with s the scale of the norm of y, is two columns of B: a product
+// is that of r and s times that of gamma y, and nothing waits for s. The square of x, which the
+// norm of x needs, is one of the sums r r + 2 s (r gamma y) + s s (gamma y)(gamma y).
+//
+// The second column has the half of the partials that otherwise the next task has, and the sums of
+// both tasks' squares: deliveries of two tasks must not overlap (AMK_NO_ARRIVALS).
+constexpr u32 SUM_FLOATS = AMK_WARPS * PARTIAL_PITCH; // of a half
+
+// The half of a column's partials.
+AMK_DEVICE float* partial_of_column(const Worker& w, u32 column) {
+    return w.s.scratch + (w.buffer ^ column) * SUM_FLOATS;
+}
+// Stores a warp's sums of y y, r r, r (gamma y) and (gamma y)(gamma y): on the diagonal, but the
+// third, each over the even half of k and, in the next row, over the odd one.
+AMK_DEVICE void tell_products(const Worker& w, const float (&squares)[4]) {
+    const float half = w.lane & 4 ? squares[1] : squares[0];
+    const float sum = half + __shfl_down_sync(~0u, half, 4);
+    const bool has = w.lane == 0 || w.lane == 9 || w.lane == 17 || w.lane == 18;
+    const u32 number = (w.lane >> 3) + (w.lane == 18);
+    store_shared(shared_address(w.s.squares[0]) + 16 * w.warp + 4 * number, sum, has);
+}
+// What the products of the residual and of the summand are multiplied by.
+struct SumScale {
+    float outer, inner;
+
+    // `sums`: of all warps.
+    AMK_DEVICE SumScale(float4 sums, float part, float eps) {
+        inner = rsqrt_fast(sums.x * part + eps);
+        const float squares = fmaf(inner, fmaf(inner, sums.w, 2 * sums.z), sums.y);
+        outer = rsqrt_fast(fmaxf(squares, 0.0f) * part + eps);
+    }
+};
+#endif
 
 // Shared address of a warp's two sums of squares, from lanes 0 and 4.
 AMK_DEVICE u32 squares_address(const Worker& w) {
     return shared_address(w.s.squares[w.buffer] + 2 * w.warp + (w.lane >> 2));
 }
-AMK_DEVICE void tell_squares(const Worker& w, u32 to, const float (&squares)[4]) {
+AMK_DEVICE void tell_squares(const Worker& w, const GemvShape& g, u32 to,
+                             const float (&squares)[4]) {
+#if AMK_SUMS
+    if (any(g.is_sum())) return tell_products(w, squares);
+#endif
     store_shared(to, w.lane ? squares[1] : squares[0], (w.lane & 27) == 0);
 }
 
@@ -230,7 +289,10 @@ struct Delivery {
             sum += __shfl_xor_sync(~0u, sum, m);
         }
         if (AMK_EMBEDDING_SCALED || (g.flags & GEMV_NORM)) {
-            const float scale = g.scale(sum, part, w.p.eps);
+            float scale = g.scale(sum, part, w.p.eps);
+#if AMK_SUMS
+            if (any(g.is_sum())) scale = add_residual(w, y);
+#endif
             y.x *= scale, y.y *= scale;
         }
         if (g.output == OUT_GATED) {
@@ -257,6 +319,34 @@ struct Delivery {
         if (roles & KEEPS) *(float2*)(w.s.residual + row) = y;
         if ((roles & MINE) && g.output == OUT_LOGITS) logits(w, r, y);
     }
+#if AMK_SUMS
+    // Makes products of the summand those of the sum, but for a factor, which is returned.
+    AMK_DEVICE float add_residual(const Worker& w, float2& y) const {
+        const u32 quarter = w.lane & 3;
+        const u32 other = partial + (w.buffer ? -4 : 4) * SUM_FLOATS,
+                  products = shared_address(w.s.squares[0]) + quarter * (AMK_WARPS / 4) * 16;
+        float2 x = make_float2(0, 0);
+        float4 sums = make_float4(0, 0, 0, 0);
+#pragma unroll
+        for (int i = 0; i < AMK_WARPS / 4; i++) {
+            const float2 v = load_shared_pair(other + i * PARTIAL_PITCH * 4);
+            const uint4 its = load_shared(products + 16 * i);
+            x.x += v.x, x.y += v.y;
+            sums.x += __uint_as_float(its.x), sums.y += __uint_as_float(its.y);
+            sums.z += __uint_as_float(its.z), sums.w += __uint_as_float(its.w);
+        }
+#pragma unroll
+        for (int m = 1; m <= 2; m *= 2) {
+            x.x += __shfl_xor_sync(~0u, x.x, m), x.y += __shfl_xor_sync(~0u, x.y, m);
+            sums.x += __shfl_xor_sync(~0u, sums.x, m), sums.y += __shfl_xor_sync(~0u, sums.y, m);
+            sums.z += __shfl_xor_sync(~0u, sums.z, m), sums.w += __shfl_xor_sync(~0u, sums.w, m);
+        }
+        const SumScale by(sums, part, w.p.eps);
+        if (w.delivery_index() == 0) w.s.inner = by.inner;
+        y = make_float2(fmaf(y.x, by.inner, x.x), fmaf(y.y, by.inner, x.y));
+        return by.outer;
+    }
+#endif
     AMK_DEVICE void logits(Worker& w, const Record& r, float2 y) const {
         const u32 index = r.row + row, pair = w.delivery_index() >> 2;
         if (w.p.logits) *(float2*)(w.logits() + index) = y;
@@ -299,6 +389,19 @@ AMK_DEVICE void gemv_feed(const Record& r, Feed& feed) {
     if (++feed.pass == cut.passes) feed.pass = 0, feed.at += units;
 }
 
+// A group of a projection's units in progress, shared between the code for its input shape and the
+// code for all shapes.
+//
+// Code common to all shapes exists once, so that a layer's code stays in the instruction cache (32
+// KiB). Input requests are also common if the depths are nearly equal (AMK_SHARED). Otherwise all
+// shapes would pay for the registers of the deepest.
+struct Group {
+    const GemvShape g;
+    Pending<AMK_SHARED ? AMK_MOST : 1> input; // if it is shared
+    u32 units, squares_at, named;             // the last: see `BF16Tile::named`
+    float squares[4];
+};
+
 // The blocks of one pass over a group from the ring, of tiles T. The next one is in registers.
 template <int DEPTH, bool EVEN, class T> struct Blocks {
     T a[DEPTH];           // this warp's tiles of a block, zeros past its end
@@ -306,18 +409,29 @@ template <int DEPTH, bool EVEN, class T> struct Blocks {
     u32 bytes, slot;      // bytes of a block; blocks of a slot
     typename T::Place at; // of its first tile in the current block
     u32 partial;          // shared address of its row in this warp's partials of the first unit
+#if AMK_SUMS
+    u32 further; // 1: lanes next to those of the rows have the sums of another column
+#endif
 
-    AMK_DEVICE void begin(Worker& w, u32 tiles, u32 units, u32 named) {
+    AMK_DEVICE void begin(Worker& w, const Group& group, u32 tiles) {
         u32 slot = 1;
-        if (units > 1) slot = GemvCut::blocks(tiles, T::BYTES);
-        begin_with(w, tiles, slot, named);
+        if (group.units > 1) slot = GemvCut::blocks(tiles, T::BYTES);
+#if AMK_SUMS
+        further = group.g.is_sum();
+#endif
+        begin_with(w, tiles, slot, group.named);
     }
     // `named`: see `BF16Tile::named`.
     AMK_DEVICE void begin_with(Worker& w, u32 tiles, u32 its_slot, u32 named) {
         slot = its_slot;
         mine = tiles - min(tiles, w.warp * DEPTH);
         bytes = tiles * T::BYTES;
-        partial = shared_address(w.partial() + w.warp * PARTIAL_PITCH + (w.lane >> 2));
+#if AMK_SUMS
+        float* const partials = partial_of_column(w, w.lane & 1);
+#else
+        float* const partials = w.partial();
+#endif
+        partial = shared_address(partials + w.warp * PARTIAL_PITCH + (w.lane >> 2));
         asm volatile("" : "+r"(slot), "+r"(bytes), "+r"(partial)); // now, while there is time
 #pragma unroll
         for (int j = 0; j < DEPTH; j++)
@@ -343,9 +457,16 @@ template <int DEPTH, bool EVEN, class T> struct Blocks {
         return T::product(a, [&](int j) { return x[j]; }, [&](int j) { return sums[j]; });
     }
     // Stores sums of the first pass in the partials, or adds later ones.
-    template <bool FIRST> AMK_DEVICE static void keep(const Worker& w, u32 to, float y) {
-        if (!FIRST && !(w.lane & 3)) y += load_shared_one(to);
-        store_shared(to, y, !(w.lane & 3));
+    template <bool FIRST> AMK_DEVICE void keep(const Worker& w, u32 to, float y) const {
+        if (!FIRST && has_sum(w)) y += load_shared_one(to);
+        store_shared(to, y, has_sum(w));
+    }
+    AMK_DEVICE bool has_sum(const Worker& w) const {
+#if AMK_SUMS
+        return (w.lane & 3) <= further;
+#else
+        return !(w.lane & 3);
+#endif
     }
     // Multiplies by the fragments into this warp's partials.
     template <bool FIRST>
@@ -365,19 +486,6 @@ template <int DEPTH, bool EVEN, class T> struct Blocks {
     }
 };
 
-// A group of a projection's units in progress, shared between the code for its input shape and the
-// code for all shapes.
-//
-// Code common to all shapes exists once, so that a layer's code stays in the instruction cache (32
-// KiB). Input requests are also common if the depths are nearly equal (AMK_SHARED). Otherwise all
-// shapes would pay for the registers of the deepest.
-struct Group {
-    const GemvShape g;
-    Pending<AMK_SHARED ? AMK_MOST : 1> input; // if it is shared
-    u32 units, squares_at, named;             // the last: see `BF16Tile::named`
-    float squares[4];
-};
-
 // Makes the inputs ready for products with tiles T.
 template <class T, int TILES>
 AMK_DEVICE void prepare_tiles(Fragment (&x)[TILES], float (&sums)[TILES]) {
@@ -390,18 +498,17 @@ template <int DEPTH, int PASSES, bool EVEN, class T, int HELD>
 AMK_DEVICE void multiply_whole(Worker& w, Group& group, Pending<HELD>& input) {
     const u32 tiles = group.g.tiles(), early = PASSES == 1 ? tiles : DEPTH * AMK_WARPS;
     Blocks<DEPTH, EVEN, T> blocks;
-    blocks.begin(w, early, group.units,
-                 group.named); // before the inputs: it may have arrived already
+    blocks.begin(w, group, early); // before the inputs: it may have arrived already
     input.template arrive<DEPTH, DEPTH * PASSES>(w, tiles);
     if (w.first == 0) w.stamp(TRACE_INPUTS);
     Fragment x[DEPTH * PASSES];
-    input.fragments(group.g, x, group.squares);
+    input.fragments(w, group.g, x, group.squares);
     float sums[DEPTH * PASSES];
     prepare_tiles<T>(x, sums);
     blocks.template times<true>(w, x, sums, group.units);
 #pragma unroll
     for (int pass = 1; pass < PASSES; pass++) {
-        blocks.begin(w, tiles - early, group.units, group.named);
+        blocks.begin(w, group, tiles - early);
         blocks.template times<false>(w, x + pass * DEPTH, sums + pass * DEPTH, group.units);
     }
 }
@@ -416,11 +523,10 @@ AMK_DEVICE void multiply_long(Worker& w, const Record& r, Group& group, Pending<
 #pragma unroll 1
     for (u32 pass = 0; pass < cut.passes; pass++) {
         Blocks<DEPTH, EVEN, T> blocks;
-        blocks.begin(w, cut.count(pass), group.units,
-                     group.named); // before the inputs: it may have arrived already
+        blocks.begin(w, group, cut.count(pass)); // before the inputs: it may have arrived already
         input.template arrive<DEPTH, DEPTH>(w, cut.tiles);
         if (w.first == 0 && pass == 0) w.stamp(TRACE_INPUTS);
-        input.fragments(group.g, x, group.squares);
+        input.fragments(w, group.g, x, group.squares);
         prepare_tiles<T>(x, sums);
         if (pass + 1 < cut.passes)
             input.template issue<HELD, EVEN>(w, r, group.g, cut.first(pass + 1) + w.warp * DEPTH,
@@ -450,7 +556,8 @@ AMK_DEVICE void multiply(Worker& w, const Record& r, Group& group, F prepare) {
         prepare();
         run(input);
     }
-    if (PASSES < 2 && (group.g.flags & GEMV_NORM)) tell_squares(w, group.squares_at, group.squares);
+    if (PASSES < 2 && (group.g.flags & GEMV_NORM))
+        tell_squares(w, group.g, group.squares_at, group.squares);
 }
 
 // Runs a projection. `by` multiplies a group with the code for its input shape.

@@ -7,10 +7,11 @@ use super::source::{input_shape, waits};
 use super::tile::{TileKind, unit_bytes};
 use crate::abi::{
     GEMV_BIAS, GEMV_DEPTH_BIT, GEMV_FLAGS_BIT, GEMV_FUNCTION_BIT, GEMV_INPUT_BIT, GEMV_OUTPUT_BIT, IN_EMBEDDING,
-    IN_PACKETS, OUT_GATED, OUT_LOGITS, OUT_RESIDUAL, OUT_STORE, TILE_K,
+    IN_PACKETS, IN_SUM, OUT_GATED, OUT_LOGITS, OUT_RESIDUAL, OUT_STORE, TILE_K,
 };
 use crate::fused::Decoder;
 use crate::residual;
+use crate::rms_norm::{self, Sum};
 use amk::ir::{BufferId, DType, Exchange, Operand, Param};
 use amk_cuda::cost::{CostModel, Load};
 use amk_cuda::image::abi::{CHUNK, GROUP_UNITS, UNIT, WARPS};
@@ -55,6 +56,9 @@ pub enum Input {
     Embedding,
     /// A packet buffer.
     Packets(BufferId),
+    /// The residual and the norm of a vector, in packets. Only the norm of their sum is multiplied,
+    /// in steps of one row.
+    Sum(Sum),
 }
 
 /// Destination of a product.
@@ -109,10 +113,7 @@ pub(crate) fn owned(plan: &Plan, rows: u32) -> Vec<Range<u32>> {
 
 /// Adds the phase of a product.
 pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
-    let input = match residual::embedded(&planner.plan) == Some(product.input) {
-        true => Input::Embedding,
-        false => Input::Packets(planner.known(product.input)),
-    };
+    let input = input(product, planner);
     let weights: Vec<BufferId> = product.weights.iter().map(|&weight| planner.known(weight)).collect();
     let rows: u32 = weights.iter().map(|&weight| planner.plan.extent(weight)).sum();
     let tiles = tiles(planner, product.kind);
@@ -165,6 +166,19 @@ pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
     }
 }
 
+/// Returns what a product reads. A residual whose phase can wait is added up here; else all
+/// residuals have their phases first.
+fn input(product: &Product, planner: &mut Planner<'_>) -> Input {
+    if let Some(sum) = rms_norm::unsettled(planner, product.input) {
+        return Input::Sum(sum);
+    }
+    rms_norm::settle(planner);
+    match residual::embedded(&planner.plan) == Some(product.input) {
+        true => Input::Embedding,
+        false => Input::Packets(planner.known(product.input)),
+    }
+}
+
 /// Returns a kind of tiles with its number, which it gets here if it has none.
 fn tiles(planner: &mut Planner<'_>, kind: &'static TileKind) -> Tiles {
     let known = &mut planner.plan.shared.entry::<Decoder>().tiles;
@@ -198,6 +212,9 @@ fn spread(planner: &mut Planner<'_>, gemv: Gemv, rows: u32, fold: u32) -> Vec<Ra
     let rows: Vec<Range<u32>> = units.into_iter().map(of_units).collect();
     stream(planner, &rows, gemv.tiles.kind, gemv.k);
     let parts: Vec<Range<u32>> = rows.into_iter().map(|rows| rows.start / fold..rows.end / fold).collect();
+    if matches!(gemv.input, Input::Sum(_)) {
+        rms_norm::leave_scale(planner, &parts);
+    }
     planner.plan.shared.set(LastRows(parts.iter().map(|rows| rows.end - rows.start).collect()));
     planner.phase(gemv, parts.iter().cloned().map(Work::Rows).collect());
     parts
@@ -254,7 +271,9 @@ impl PhaseKind for Gemv {
         let (input, from) = match self.input {
             Input::Packets(buffer) => (encoder.packet(buffer), IN_PACKETS),
             Input::Embedding => (0, IN_EMBEDDING),
+            Input::Sum(sum) => (encoder.packet(sum.vector), IN_SUM),
         };
+        let sum = if let Input::Sum(sum) = self.input { Some(sum) } else { None };
         let has_bias = self.biases.iter().all(Option::is_some);
         let flags = if has_bias { GEMV_BIAS } else { 0 } | self.function() << GEMV_FUNCTION_BIT;
         let shape = input_shape(self) | from << GEMV_INPUT_BIT | kind << GEMV_OUTPUT_BIT;
@@ -265,7 +284,12 @@ impl PhaseKind for Gemv {
             output: to.map_or(0, |to| encoder.element(to, rows.start)),
             row: rows.start,
             norm: encoder.constant(self.norm),
-            bias: if has_bias { encoder.constant(self.biases[0]) + rows.start } else { 0 },
+            bias: match sum {
+                Some(sum) => encoder.constant(Some(sum.weight)),
+                None if has_bias => encoder.constant(self.biases[0]) + rows.start,
+                None => 0,
+            },
+            partial: sum.map_or(0, |sum| encoder.packet(sum.residual)),
             tape: units * unit_bytes(self.tiles.kind, self.k),
             shape: shape | cut(self.k).0 << GEMV_DEPTH_BIT | flags << GEMV_FLAGS_BIT,
             ..Record::default()
@@ -293,7 +317,8 @@ impl PhaseKind for Gemv {
     }
 
     fn constants(&self, _plan: &Plan) -> Vec<BufferId> {
-        self.norm.iter().chain(self.biases.iter().flatten()).copied().collect()
+        let of_sum = if let Input::Sum(sum) = self.input { Some(sum.weight) } else { None };
+        self.norm.into_iter().chain(of_sum).chain(self.biases.iter().flatten().copied()).collect()
     }
 
     fn weight_bytes(&self, plan: &Plan) -> u64 {
@@ -313,6 +338,15 @@ impl PhaseKind for Gemv {
     fn same(&self, other: &dyn PhaseKind) -> bool {
         same(self, other)
     }
+}
+
+/// Adds the norm of a vector of `k` elements. Returns the result.
+fn call_norm(task: &mut TaskCalls<'_>, x: BufferId, weight: BufferId, k: u32) -> BufferId {
+    let to = task.local(k);
+    let eps = Param::F32(task.plan.shared.entry::<Decoder>().eps);
+    let operands = vec![read(x, &[0..k]), early(weight, &[0..k]), write(to, &[0..k])];
+    task.call("amk_kernels::rms_norm", operands, vec![eps]);
+    to
 }
 
 /// Adds a call of the numbered function.
@@ -351,13 +385,16 @@ impl Gemv {
                 residual::look_up(task, worker, 0..k, x);
                 x
             }
+            Input::Sum(sum) => {
+                let normed = call_norm(task, sum.vector, sum.weight, k);
+                let x = task.local(k);
+                let operands = vec![read(sum.residual, &[0..k]), read(normed, &[0..k]), write(x, &[0..k])];
+                task.call("amk_kernels::add", operands, Vec::new());
+                x
+            }
         };
         if let Some(weight) = self.norm {
-            let h = task.local(k);
-            let eps = Param::F32(task.plan.shared.entry::<Decoder>().eps);
-            let operands = vec![read(x, &[0..k]), early(weight, &[0..k]), write(h, &[0..k])];
-            task.call("amk_kernels::rms_norm", operands, vec![eps]);
-            x = h;
+            x = call_norm(task, x, weight, k);
         }
         read(x, &[0..k])
     }

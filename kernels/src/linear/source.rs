@@ -1,7 +1,7 @@
 //! Generates the functions that compute projections, specialised for a plan.
 
 use super::layout::cut;
-use super::phase::{Gemv, Output};
+use super::phase::{Gemv, Input, Output};
 use super::pointwise;
 use super::tile::TileKind;
 use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM, GEMV_TILE_BIT, TILE_K};
@@ -58,6 +58,7 @@ pub(crate) fn defines(plan: &Plan) -> String {
     inputs(&gemvs)
         + &any("AMK_BIASES", |gemv| gemv.biases.iter().any(Option::is_some))
         + &any("AMK_CODED", |gemv| gemv.tiles.kind != TileKind::of(None, 0))
+        + sums(plan)
         + &format!("#define AMK_MAPS {}\n", u32::from(pointwise::maps(plan)))
         + &format!("#define AMK_SUMMANDS {}\n", u32::from(summands(plan)))
         + &format!("#define AMK_LAYERS {}\n", Decoder::layers(plan).len())
@@ -65,6 +66,16 @@ pub(crate) fn defines(plan: &Plan) -> String {
         + &format!("#define AMK_EMBEDDING_SCALE {}\n", embedding_scale(plan))
         + &attention::defines(plan)
         + &short_conv::defines(plan)
+}
+
+/// Whether a projection of a plan has a sum as its input.
+pub(super) fn adds_up(plan: &Plan) -> bool {
+    plan.phases_of().any(|gemv: &Gemv| matches!(gemv.input, Input::Sum(_)))
+}
+
+/// Renders whether a projection has a sum as its input, and what that needs.
+fn sums(plan: &Plan) -> &'static str {
+    if adds_up(plan) { "#define AMK_SUMS 1\n#define AMK_NO_ARRIVALS 1\n" } else { "#define AMK_SUMS 0\n" }
 }
 
 /// Whether more than a product is added to the residual: one with a bias, or a function of it.

@@ -112,7 +112,8 @@ fn find(grouping: &Grouping<'_>) -> Option<EmbedGroup> {
         grouping.refuse(call, because);
     }
     let calls = [call].into_iter().chain(scaled).collect();
-    let published = flow.users(value).iter().any(|&user| normed(user));
+    let published = flow.users(value).iter().any(|&user| normed(user))
+        || grouping.groups::<NormedResidual>().any(|sum| sum.waits_with(value));
     holds.then_some(EmbedGroup { calls, value, table, scale: scaled.and_then(|at| flow.float(at)), published })
 }
 

@@ -1,7 +1,8 @@
 //! Decodes the records of norms of whole vectors.
 
+use super::LastSum;
 use super::phase::{Norm, NormBy, NormRows};
-use crate::abi::{NORM_ADDED, NORM_BIASED, NORM_CENTRED, NORM_COMPUTED, NORM_LENGTH, most_own_rows};
+use crate::abi::{NORM_ADDED, NORM_BIASED, NORM_CENTRED, NORM_COMPUTED, NORM_KNOWN, NORM_LENGTH, most_own_rows};
 use crate::attention::step_rows;
 use crate::fused::Shared;
 use amk::ir::Param;
@@ -73,12 +74,16 @@ fn normed<'p>(
     Ok(DecodedCall { params, ..DecodedCall::new(path, operands) })
 }
 
-fn norm<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+fn norm<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "input", "output", "shape", "row", "norm", "bias"])?;
     let (len, part) = (record.shape & NORM_LENGTH, rows(record, UNIT)?);
     let flags = record.shape & !NORM_LENGTH;
-    if flags & !(NORM_COMPUTED | NORM_ADDED | NORM_CENTRED | NORM_BIASED) != 0 {
+    if flags & !(NORM_COMPUTED | NORM_ADDED | NORM_CENTRED | NORM_BIASED | NORM_KNOWN) != 0 {
         return Err(Refusal::new("shape", format!("is {:#x}", record.shape)));
+    }
+    let left = flags & NORM_CENTRED == 0 && state.own.get() == Some(&LastSum { vector: record.input, len });
+    if (flags & NORM_KNOWN != 0) != left {
+        return Err(Refusal::new("input, shape", "take a scale that no projection of the vector left, or do not"));
     }
     if part.is_empty() || part.end > len {
         return Err(Refusal::new("units, row", format!("give the elements {part:?} of {len}")));

@@ -213,7 +213,13 @@ struct Centred {
 template <class N> AMK_DEVICE void norm(Worker& w, const Record& r) {
     constexpr u32 GROUP = AMK_GROUP_UNITS * AMK_UNIT;
     NormScale by = {0, 1};
+#if AMK_SUMS
+    const bool known = r.shape & NORM_KNOWN;
+    if (any(known)) by.scale = w.s.inner;
+    const bool computed = (r.shape & NORM_COMPUTED) && !known;
+#else
     const bool computed = r.shape & NORM_COMPUTED;
+#endif
 #pragma unroll 1
     for (u32 first = 0; any(first < r.units * AMK_UNIT || first == 0); first += GROUP) {
         NormPair<N> pair(w, r, first); // asked for before the vector

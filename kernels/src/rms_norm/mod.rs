@@ -6,7 +6,9 @@ mod group;
 mod phase;
 
 pub(crate) use decode::{NORM, NORM_ROWS};
-pub(crate) use group::{NormedResidual, NormedResiduals};
+pub(crate) use group::LastSum;
+pub use group::Sum;
+pub(crate) use group::{NormedResidual, NormedResiduals, leave_scale, settle, unsettled};
 pub use phase::{Norm, NormBy, NormOutput, NormRows};
 pub(crate) use phase::{Vector, norm_all};
 

@@ -2,9 +2,10 @@
 //! part of the result reads all of them. In a wide step that would be all values of all rows, so
 //! there each worker has whole vectors of a few rows first.
 
-use crate::abi::{NORM_ADDED, NORM_BIASED, NORM_CENTRED, NORM_COMPUTED};
+use crate::abi::{NORM_ADDED, NORM_BIASED, NORM_CENTRED, NORM_COMPUTED, NORM_KNOWN};
 use crate::fused::Decoder;
 use amk::ir::{BufferId, Operand, Param};
+use amk_cuda::cost::{CostModel, Overhead};
 use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, UNIT, Work, early, even, read, rotated, same, write};
 use std::ops::Range;
@@ -78,6 +79,8 @@ pub struct Norm {
     pub by: Option<NormBy>,
     /// Where the result goes.
     pub output: NormOutput,
+    /// The rows of workers with which their last projection of a sum has left the vector's scale.
+    pub known: Vec<Range<u32>>,
 }
 
 /// Destination of a norm.
@@ -145,7 +148,7 @@ pub(crate) fn norm_all(planner: &mut Planner<'_>, vectors: &[Vector]) {
             Work::Rows(inside(part.start) * UNIT..inside(part.end) * UNIT)
         };
         let works = parts.iter().map(own).collect();
-        planner.phase(Norm { from, len: units * UNIT, by, output: NormOutput::Store(to) }, works);
+        planner.phase(Norm { from, len: units * UNIT, by, output: NormOutput::Store(to), known: Vec::new() }, works);
         before += units;
     }
 }
@@ -184,7 +187,8 @@ impl PhaseKind for Norm {
             NormOutput::Store(to) => (to, 0),
             NormOutput::Residual { packets, .. } => (packets, NORM_ADDED),
         };
-        let computed = self.by.map_or(0, |by| NORM_COMPUTED | by.flags());
+        let known = if self.known.contains(rows) { NORM_KNOWN } else { 0 };
+        let computed = self.by.map_or(0, |by| NORM_COMPUTED | by.flags() | known);
         Record {
             input: encoder.packet(self.from),
             output: encoder.element(to, rows.start),
@@ -193,6 +197,10 @@ impl PhaseKind for Norm {
             bias: encoder.constant(self.by.and_then(NormBy::bias)),
             ..encoder.of_rows("NORM", rows)
         }
+    }
+
+    fn overhead(&self, cost: &CostModel) -> Overhead {
+        Overhead { hops: self.known.is_empty(), fixed: cost.task }
     }
 
     fn constants(&self, _plan: &Plan) -> Vec<BufferId> {
