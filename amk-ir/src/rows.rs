@@ -45,14 +45,14 @@ impl CallRows {
         self.len() == 0
     }
 
-    /// The tile of any row on a state, relative to the position of that row; `None` where a bound
-    /// would be before the position 0 of the first row.
+    /// The tile of any row on a state, relative to the position of that row: a lower bound before
+    /// position 0 is 0. `None` where an upper bound would be before the row.
     pub fn region(self, tile: &Region) -> Option<Region> {
         let mut row = *tile;
         for interval in row.intervals_mut() {
             *interval = Interval {
-                lo: moved_back(interval.lo, self.first)?,
-                hi: moved_back(interval.hi, self.end.saturating_sub(1))?,
+                lo: moved(interval.lo, -i64::from(self.first))?,
+                hi: moved(interval.hi, -i64::from(self.end.saturating_sub(1))).filter(|hi| !hi.behind)?,
             };
         }
         Some(row)
@@ -64,20 +64,17 @@ impl CallRows {
         let mut tile = *row;
         for interval in tile.intervals_mut() {
             *interval = Interval {
-                lo: moved_on(interval.lo, self.first)?,
-                hi: moved_on(interval.hi, self.end.checked_sub(1)?)?,
+                lo: moved(interval.lo, self.first.into())?,
+                hi: moved(interval.hi, self.end.checked_sub(1)?.into())?,
             };
         }
         Some(tile)
     }
 }
 
-fn moved_back(bound: Bound, by: u32) -> Option<Bound> {
-    if bound.pos { Some(Bound::at_pos(bound.base.checked_sub(by)?)) } else { Some(bound) }
-}
-
-fn moved_on(bound: Bound, by: u32) -> Option<Bound> {
-    if bound.pos { Some(Bound::at_pos(bound.base.checked_add(by)?)) } else { Some(bound) }
+/// A bound that moves with the position, moved by so many positions.
+fn moved(bound: Bound, by: i64) -> Option<Bound> {
+    if bound.pos { Bound::from_pos(bound.offset() + by) } else { Some(bound) }
 }
 
 impl fmt::Display for CallRows {
@@ -102,10 +99,13 @@ mod tests {
         assert_eq!(rows.hull(&append), Some(interval(Bound::at_pos(2), Bound::at_pos(5))));
         let read = interval(Bound::fixed(0), Bound::at_pos(1));
         assert_eq!(rows.hull(&read), Some(interval(Bound::fixed(0), Bound::at_pos(5))));
-        for row in [append, read] {
+        let last = |window: u32| interval(Bound::behind(window - 1), Bound::at_pos(1));
+        assert_eq!(rows.hull(&last(2)), Some(interval(Bound::at_pos(1), Bound::at_pos(5))));
+        assert_eq!(rows.hull(&last(4)), Some(interval(Bound::behind(1), Bound::at_pos(5))));
+        for row in [append, read, last(2), last(3), last(4)] {
             assert_eq!(rows.hull(&row).and_then(|tile| rows.region(&tile)), Some(row));
         }
-        assert_eq!(rows.region(&append), None, "row 2 would be before its position");
+        assert_eq!(rows.region(&append), None, "row 4 would end before its position");
         assert_eq!(rows.to_string(), "rows 2..5");
     }
 }

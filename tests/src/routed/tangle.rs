@@ -207,7 +207,10 @@ impl Draw<'_> {
         if access == Access::Read {
             let interval = match self.rng.below(4) {
                 0 if columns >= positions => Interval { lo: Bound::at_pos(0), hi: Bound::at_pos(1) },
-                1 if columns >= positions => Interval { lo: Bound::fixed(0), hi: Bound::at_pos(1) },
+                1 if columns >= positions => {
+                    let lo = if self.rng.chance(50) { Bound::behind(1) } else { Bound::fixed(0) };
+                    Interval { lo, hi: Bound::at_pos(1) }
+                }
                 2 => Interval::fixed(0, 1),
                 _ => Interval::fixed(0, columns),
             };

@@ -52,6 +52,7 @@ const CHANGES: [Class; 24] = [
     Class::NarrowTile,
     Class::FollowPosition,
     Class::FollowBound,
+    Class::FallBehind,
     Class::Alias,
     Class::FewerSlots,
     Class::MoreSlots,

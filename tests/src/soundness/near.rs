@@ -22,6 +22,7 @@ pub const EDITS: [Class; 18] = [
     Class::NarrowTile,
     Class::FollowPosition,
     Class::FollowBound,
+    Class::FallBehind,
     Class::FewerSlots,
     Class::PacketToCounter,
     Class::CounterToPacket,
