@@ -55,6 +55,13 @@ impl Bound {
         if self.pos && self.behind { -base } else { base }
     }
 
+    /// The lines of which the bound is the larger one at each position: whether it moves, and its
+    /// value at position 0.
+    pub(crate) fn lines(self) -> impl Iterator<Item = (bool, i64)> {
+        let floor = (self.pos && self.behind).then_some((false, 0));
+        [(self.pos, self.offset())].into_iter().chain(floor)
+    }
+
     /// The bound's value at position `pos`, in elements.
     pub fn at(self, pos: u64) -> u64 {
         let base = u64::from(self.base);

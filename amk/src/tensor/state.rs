@@ -187,7 +187,7 @@ impl State {
             let bound = |bound: Bound| (bound.at(u64::from(pos.0)) as usize).min(self.shape[dim]);
             let (lo, hi) = (bound(interval.lo), bound(interval.hi));
             let paged = self.pages.as_ref().is_some_and(|pages| pages.dim == dim);
-            if interval.lo.pos || interval.hi.pos || paged {
+            if interval.moves() || paged {
                 view.window[dim] = (lo, hi);
             } else {
                 view.offset += lo * self.strides[dim];

@@ -114,7 +114,7 @@ impl Draft<'_> {
         }
         let mut region = *self.rng.pick(&self.written[buffer.index()].clone())?;
         for interval in region.intervals_mut() {
-            let fixed = !interval.lo.pos && !interval.hi.pos;
+            let fixed = !interval.moves();
             if fixed && self.rng.chance(30) {
                 let lo = self.rng.between(interval.lo.base, interval.hi.base - 1);
                 *interval = Interval::fixed(lo, self.rng.between(lo + 1, interval.hi.base));

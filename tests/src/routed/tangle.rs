@@ -481,7 +481,7 @@ fn apart(a: &Operand, b: &Operand) -> bool {
         (Some(Routed::Row { entry: x, .. }), Some(Routed::Row { entry: y, .. })) => x != y,
         (Some(Routed::Group { group: x, .. }), Some(Routed::Group { group: y, .. })) => x != y,
         (None, None) => {
-            let fixed = |o: &Operand| o.region.intervals().first().filter(|i| !i.lo.pos && !i.hi.pos).copied();
+            let fixed = |o: &Operand| o.region.intervals().first().filter(|i| !i.moves()).copied();
             matches!((fixed(a), fixed(b)), (Some(x), Some(y)) if x.hi.base <= y.lo.base || y.hi.base <= x.lo.base)
         }
         _ => false,

@@ -105,8 +105,10 @@ fn tile(source: &Source, buffer: &Buffer, operand: &Operand, rows: Rows) -> Resu
 /// The interval of a row in a dimension other than that of rows: in states it is a part of the
 /// call's, elsewhere it is the same for all rows.
 pub fn of_row(buffer: &Buffer, interval: (Bound, Bound), rows: Rows, position: u64) -> Option<(u64, u64)> {
-    let rows = if buffer.kind == Kind::State { rows } else { Rows { first: 0, end: 1, ..rows } };
-    own(interval, rows, position)
+    match buffer.kind {
+        Kind::State => own(interval, rows, position),
+        _ => Some((interval.0.at(position), interval.1.at(position))),
+    }
 }
 
 /// The intervals of a tile.

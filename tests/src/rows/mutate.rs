@@ -164,7 +164,7 @@ fn retile(rng: &mut Rng, program: &mut Program) -> bool {
     for (task, call) in (0..program.tasks.len()).flat_map(|t| (0..program.tasks[t].calls.len()).map(move |c| (t, c))) {
         for (n, operand) in program.tasks[task].calls[call].operands.iter().enumerate() {
             let buffer = &program.buffers[operand.buffer.index()];
-            let moving = operand.region.intervals().iter().position(|interval| interval.lo.pos || interval.hi.pos);
+            let moving = operand.region.intervals().iter().position(|interval| interval.moves());
             if let Some(dim) = moving.filter(|_| buffer.kind == BufferKind::State) {
                 found.push((task, call, n, dim, buffer.shape[dim]));
             }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 pub fn features(program: &Program) -> Vec<&'static str> {
     let tasks = || program.tasks.iter();
     let operands = || tasks().flat_map(|task| &task.calls).flat_map(|call| &call.operands);
-    let follows = |operand: &Operand| operand.region.intervals().iter().any(|i| i.lo.pos || i.hi.pos);
+    let follows = |operand: &Operand| operand.region.intervals().iter().any(|i| i.moves());
     let buffers = |of: &dyn Fn(&Buffer) -> bool| program.buffers.iter().any(of);
     let slots = |n: u8| buffers(&|buffer| buffer.exchange == Exchange::Packet { slots: n });
     let of = |operand: &Operand| program.buffers.get(operand.buffer.index());

@@ -337,5 +337,5 @@ fn whole(home: &Home, buffer: &Buffer) -> Option<Area> {
 /// Whether a region moves with the position.
 fn moves(program: &Program) -> bool {
     let operands = program.tasks.iter().flat_map(|task| &task.calls).flat_map(|call| &call.operands);
-    operands.flat_map(|operand| operand.region.intervals().to_vec()).any(|interval| interval.lo.pos || interval.hi.pos)
+    operands.flat_map(|operand| operand.region.intervals().to_vec()).any(|interval| interval.moves())
 }
