@@ -37,7 +37,7 @@ impl Change {
         [Self::Wanted, Self::Rows, Self::MoveRows, Self::SplitCall, Self::SwapCalls, Self::Retile, Self::MostRows];
 
     /// The changes that programs without rows have too.
-    pub const PLAIN: [Class; 26] = [
+    pub const PLAIN: [Class; 27] = [
         Class::DropWait,
         Class::LowerWait,
         Class::RedirectWait,
