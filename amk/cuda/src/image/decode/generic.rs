@@ -342,7 +342,7 @@ fn region(shape: &[u32], name: &str, tile: &TileWords) -> Result<Region, Refusal
             (false, false) => Ok(Bound::fixed(base)),
             (true, false) => Ok(Bound::at_pos(base)),
             (true, true) if base > 0 => Ok(Bound::behind(base)),
-            (_, true) => fail("a bound behind no position"),
+            (_, true) => Err(Refusal::new("tile", format!("of {name} has a bound behind no position"))),
         };
         let (lo, hi) = (bound(tile.lo[d], bit(0, d), bit(8, d))?, bound(tile.hi[d], bit(4, d), bit(12, d))?);
         intervals.push(Interval { lo, hi });
