@@ -86,6 +86,7 @@ impl Emulated {
             rows: plan.rows().expect("rows") as usize,
             positions: plan.sizes.context as usize,
             pages: PAGES as usize,
+            reach: amk_ir::rows::reach(&plan.program).map(|reach| reach as usize),
         };
         let vocab = plan.sizes.vocab as usize;
         Some(Self { child, input, output, limits, vocab, places: Vec::new(), logits: Vec::new(), _folder: folder })

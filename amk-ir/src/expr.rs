@@ -430,7 +430,13 @@ impl Polynomial {
                     Op::Rem if a.over(&b).is_some() => Self::constant(0),
                     Op::Rem => Self::atom(Atom::Opaque(*op, a, b)),
                     Op::Max => match a.plus(&b, -1).as_constant() {
-                        Some(more) => if more < 0 { b } else { a },
+                        Some(more) => {
+                            if more < 0 {
+                                b
+                            } else {
+                                a
+                            }
+                        }
                         None if b < a => Self::atom(Atom::Opaque(*op, b, a)),
                         None => Self::atom(Atom::Opaque(*op, a, b)),
                     },
@@ -494,7 +500,14 @@ mod tests {
 
     #[test]
     fn normal_forms_decide_equality() {
-        for (a, b) in [("A + B*2", "2*B + A"), ("(A*D)/D", "A"), ("4*(N/4) % 4", "0"), ("A*(B+1)", "A*B + A"), ("max(A + 1, A)", "A + 1"), ("max(A, B) * 2", "2 * max(B, A)")] {
+        for (a, b) in [
+            ("A + B*2", "2*B + A"),
+            ("(A*D)/D", "A"),
+            ("4*(N/4) % 4", "0"),
+            ("A*(B+1)", "A*B + A"),
+            ("max(A + 1, A)", "A + 1"),
+            ("max(A, B) * 2", "2 * max(B, A)"),
+        ] {
             assert!(parse(a).same(&parse(b)), "{a} = {b}");
         }
         for (a, b) in [("A/2*2", "A"), ("A", "B"), ("N/4", "N /^ 4")] {
@@ -529,7 +542,17 @@ mod tests {
 
     #[test]
     fn text_round_trips() {
-        for text in ["16 * n + 16", "(A + 1) * B", "A - (B - C)", "h * G / Q", "N /^ 16", "h / (Q / G)", "A + (-1)", "max(0, pos - W + 1)", "2 * max(A + 1, B)"] {
+        for text in [
+            "16 * n + 16",
+            "(A + 1) * B",
+            "A - (B - C)",
+            "h * G / Q",
+            "N /^ 16",
+            "h / (Q / G)",
+            "A + (-1)",
+            "max(0, pos - W + 1)",
+            "2 * max(A + 1, B)",
+        ] {
             assert_eq!(parse(text).to_string(), text);
         }
         assert_eq!(parse("-9223372036854775808"), Expr::Const(i64::MIN));

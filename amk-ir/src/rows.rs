@@ -11,7 +11,7 @@
 //! `j0..j1` is the call's with a lower bound that moves higher by `j - j0` and an upper bound that
 //! moves lower by `j1 - 1 - j` ([`CallRows::region`]).
 
-use crate::{Bound, Interval, Region};
+use crate::{Bound, BufferKind, Interval, Program, Region};
 use core::fmt;
 use core::ops::Range;
 use serde::{Deserialize, Serialize};
@@ -72,6 +72,26 @@ impl CallRows {
     }
 }
 
+/// How many positions, its own included, lie between the first that a row reads of any state and
+/// its own: `None` where some row reads from the first position on, or of a state in which tiles
+/// do not move. What a row writes is at its own position (AMK0802).
+pub fn reach(program: &Program) -> Option<u32> {
+    let mut reach = 1;
+    for call in program.tasks.iter().flat_map(|task| &task.calls) {
+        for operand in call.operands.iter().filter(|operand| operand.access.reads()) {
+            let buffer = program.buffers.get(operand.buffer.index())?;
+            if buffer.kind != BufferKind::State {
+                continue;
+            }
+            let row = call.rows?.region(&operand.region)?;
+            let moving = row.intervals().iter().find(|interval| interval.moves())?;
+            let behind = moving.lo.pos.then(|| u32::try_from(-moving.lo.offset()).unwrap_or(0))?;
+            reach = reach.max(behind.checked_add(1)?);
+        }
+    }
+    (reach < program.positions).then_some(reach)
+}
+
 /// A bound that moves with the position, moved by so many positions.
 fn moved(bound: Bound, by: i64) -> Option<Bound> {
     if bound.pos { Bound::from_pos(bound.offset() + by) } else { Some(bound) }
@@ -107,5 +127,27 @@ mod tests {
         }
         assert_eq!(rows.region(&append), None, "row 4 would end before its position");
         assert_eq!(rows.to_string(), "rows 2..5");
+    }
+
+    #[test]
+    fn the_state_that_is_read_furthest_back_decides_the_reach() {
+        let program = |reads: &str| {
+            let text = format!(
+                "program @p\npositions 100\nrows 2\ninstruction i0 \"ops::read\" read(a, b)\n\
+                 buffer b0 @a state f32[100, 2]\nbuffer b1 @b state f32[2, 100, 2]\n\
+                 task t0: read({reads}) rows 0..2\nworker w0: t0"
+            );
+            crate::text::parse(&text).expect("a program")
+        };
+        for (reads, expected) in [
+            ("b0[max(0, pos-3)..pos+2, ..], b1[.., max(0, pos-9)..pos+2, ..]", Some(10)),
+            ("b0[pos..pos+2, ..], b1[.., pos..pos+2, ..]", Some(1)),
+            ("b0[max(0, pos-3)..pos+2, ..], b1[.., 0..pos+2, ..]", None),
+            ("b0[max(0, pos-3)..pos+2, ..], b1[..]", None),
+            ("b0[max(0, pos-3)..pos+2, ..], b1[.., max(0, pos-99)..pos+2, ..]", None),
+        ] {
+            let reads = reads.replace("b1[..]", "b1[.., .., ..]");
+            assert_eq!(reach(&program(&reads)), expected, "{reads}");
+        }
     }
 }

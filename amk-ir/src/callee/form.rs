@@ -3,7 +3,9 @@
 use crate::expr::{Expr, Op};
 use crate::schedule::CACHES;
 use crate::signature::TensorClass;
-use crate::{Bound, Buffer, BufferKind, Call, CallRows, DType, Interval, Operand, Param, Program, Region, Routed, TableId};
+use crate::{
+    Bound, Buffer, BufferKind, Call, CallRows, DType, Interval, Operand, Param, Program, Region, Routed, TableId,
+};
 
 /// The part of a call that its function sees; most calls of an instruction share one.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -150,9 +152,7 @@ fn value(bound: Bound) -> Expr {
     match (bound.pos, bound.behind) {
         (false, _) => constant,
         (true, false) => Expr::binary(Op::Add, Expr::name("pos"), constant),
-        (true, true) => {
-            Expr::binary(Op::Max, Expr::Const(0), Expr::binary(Op::Sub, Expr::name("pos"), constant))
-        }
+        (true, true) => Expr::binary(Op::Max, Expr::Const(0), Expr::binary(Op::Sub, Expr::name("pos"), constant)),
     }
 }
 

@@ -122,7 +122,8 @@ pub(super) fn of_every_step(stand_in: &Program) -> Option<Program> {
 fn moving_packets(program: &Program) -> Option<BufferId> {
     let mut operands = calls(program).flat_map(|(_, _, call)| &call.operands);
     let packet = |buffer: BufferId| program.buffers.get(buffer.index()).is_some_and(Buffer::is_packet);
-    let moving = operands.find(|operand| packet(operand.buffer) && operand.region.intervals().iter().any(Interval::moves));
+    let moving =
+        operands.find(|operand| packet(operand.buffer) && operand.region.intervals().iter().any(Interval::moves));
     moving.map(|operand| operand.buffer)
 }
 

@@ -8,8 +8,8 @@ use super::meet::Meet;
 use super::routing;
 use super::violation::{Capacity, Mismatch, NoPacket, Reference, Shaped, Site, Violation};
 use crate::{
-    Bound, Buffer, BufferId, BufferKind, Call, Element, EventId, Exchange, Instruction, Interval, MAX_RANK, Param, Program,
-    Queues, Region, Task, TaskId,
+    Bound, Buffer, BufferId, BufferKind, Call, Element, EventId, Exchange, Instruction, Interval, MAX_RANK, Param,
+    Program, Queues, Region, Task, TaskId,
 };
 
 /// Reusable memory of the family.

@@ -18,7 +18,7 @@ impl RowVm for Count {
     type Error = core::convert::Infallible;
 
     fn limits(&self) -> RowLimits {
-        RowLimits { rows: 4, positions: 40, pages: 2 }
+        RowLimits { rows: 4, positions: 40, pages: 2, reach: None }
     }
 
     fn edit_page(&mut self, _: PageEdit) -> Result<(), Self::Error> {
@@ -215,7 +215,7 @@ impl RowVm for Mixed {
     type Error = core::convert::Infallible;
 
     fn limits(&self) -> RowLimits {
-        RowLimits { rows: 12, positions: 60, pages: 4 }
+        RowLimits { rows: 12, positions: 60, pages: 4, reach: None }
     }
 
     fn chooses(&self) -> bool {

@@ -91,7 +91,11 @@ impl PhaseKind for Convolve {
                 ("amk_kernels::append", vec![inputs_of(inputs, own, None), read(x, from_ref(own))], vec![Param::Pos]),
                 (
                     "amk_kernels::short_conv",
-                    vec![inputs_of(inputs, own, Some(taps)), early(weight, &[own.clone(), 0..taps]), write(y, &[0..len])],
+                    vec![
+                        inputs_of(inputs, own, Some(taps)),
+                        early(weight, &[own.clone(), 0..taps]),
+                        write(y, &[0..len]),
+                    ],
                     vec![Param::Pos],
                 ),
                 (

@@ -185,8 +185,7 @@ impl<'p> Task<'_, 'p> {
         }
         let region = region(self.places.shape(*weight), &self.places.name(*weight), tile)?;
         let expected = [rows.clone(), 0..*k];
-        let fixed =
-            |interval: &Interval| (!interval.moves()).then_some(interval.lo.base..interval.hi.base);
+        let fixed = |interval: &Interval| (!interval.moves()).then_some(interval.lo.base..interval.hi.base);
         if !region.intervals().iter().map(fixed).eq(expected.into_iter().map(Some)) {
             return Err(Refusal::new("tile", format!("is {region}, the tape has the rows {rows:?}")));
         }
