@@ -67,6 +67,8 @@ struct Plain {
     shares: bool,
     /// Blocks of positions that were given back.
     gone: usize,
+    /// The furthest position of its first row in a step.
+    stepped: usize,
 }
 
 impl Plain {
@@ -196,10 +198,10 @@ impl Game {
         let reach = self.session.limits().reach;
         let plain = self.plain.get_mut(&id).expect("it exists");
         let far = self.rng.chance(50);
-        let least = if far { 0 } else { plain.ran.len().saturating_sub(ROLLBACK) };
+        let least = if far { 0 } else { plain.stepped.saturating_sub(ROLLBACK).min(plain.ran.len()) };
         let len = least + self.rng.below((plain.ran.len() - least) as u32 + 1) as usize;
         if !plain.can_keep(len, reach) {
-            assert!(far, "the last positions can be taken back");
+            assert!(far, "what the last step appended can be taken back, and some more");
             let first = plain.gone * PAGE;
             assert_eq!(self.session.rollback(id, len), Err(RowsError::GivenBack { sequence: id, kept: len, first }));
             self.given_back += 1;
@@ -259,6 +261,7 @@ impl Game {
             let (from, had) = (plain.ran.len(), !plain.pending.is_empty());
             let count = self.session.len(id).expect("it exists") - from;
             rows += count;
+            plain.stepped = if count > 0 { plain.stepped.max(from) } else { plain.stepped };
             if let Some(reach) = self.session.limits().reach.filter(|_| count > 0) {
                 // What the next row reads, were it so many positions before.
                 let first = from.saturating_sub(ROLLBACK) as i64 + 1 - reach as i64;
@@ -368,7 +371,7 @@ fn any_page_tables(limits: RowLimits) {
         let mut rng = Rng::new(12, number);
         let mut rows: Vec<PlacedRow> = Vec::new();
         for _ in 0..rng.below(4) {
-            let (blocks, few) = (rng.below(5), if rng.chance(30) { rng.below(4) } else { 0 });
+            let (blocks, few) = (rng.below(5), if rng.chance(60) { rng.below(3) } else { 0 });
             let page = |block| match block < few {
                 true => HOLE,
                 false => rng.below(LIMITS.pages as u32 + 1),

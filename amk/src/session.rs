@@ -226,8 +226,8 @@ impl<V: RowVm> Session<V> {
     }
 
     /// Checks that a sequence can go on after its first `len` tokens: what the rows after them read
-    /// was not given back. After its last [`amk::rows::ROLLBACK`](crate::rows::ROLLBACK) tokens it
-    /// can in any case, and after those before the last step.
+    /// was not given back. It can after the tokens before its last step in any case, and up to
+    /// [`ROLLBACK`](crate::rows::ROLLBACK) tokens before the step that began furthest.
     ///
     /// # Errors
     /// [`RowsError::Unknown`], [`RowsError::Truncate`] where it has run fewer, and

@@ -263,8 +263,9 @@ impl Sequences {
         Ok(self.insert(Sequence { pages, holes, len, stale }))
     }
 
-    /// Keeps the first `len` positions of a sequence; the others can be written again. The last
-    /// [`ROLLBACK`] positions can be taken back in any case, and those of the last step.
+    /// Keeps the first `len` positions of a sequence; the others can be written again. What its last
+    /// step appended can be taken back in any case, and [`ROLLBACK`] positions before the step that
+    /// began furthest.
     ///
     /// # Errors
     /// As [`Self::can_keep`].

@@ -43,8 +43,8 @@ impl RowLimits {
     }
 }
 
-/// Positions that a sequence can be rolled back by in any case: more than anyone guesses at a time.
-/// Pages that only rows before them read are given back.
+/// Positions before a step that a sequence can be rolled back by in any case: more than anyone
+/// guesses at a time. Pages that only rows before them read are given back.
 pub const ROLLBACK: usize = PAGE;
 
 /// In a page table, instead of a page that was given back: no row of the step reads it.
