@@ -1,9 +1,10 @@
 //! Integer expressions over named dims and indices, with a parser, evaluation and a polynomial
 //! normal form.
 //!
-//! Division is floor division; `a /^ b` is division rounded up, `max(a, b)` the larger. Two expressions are [`Expr::same`]
-//! when their normal forms agree: polynomials with integer coefficients whose atoms are names,
-//! quotients that do not divide out, and the larger of two that may be either.
+//! Division is floor division; `a /^ b` is division rounded up, `max(a, b)` the larger. Two
+//! expressions are [`Expr::same`] when their normal forms agree: polynomials with integer
+//! coefficients whose atoms are names, quotients that do not divide out, and the larger of two that
+//! may be either.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
