@@ -170,6 +170,24 @@ fn one_layer_without_a_window_keeps_all_pages() {
     }
 }
 
+/// The same on a GPU: narrow steps, wide ones and those of exactly one row.
+#[test]
+fn sequences_longer_than_the_pages_have_their_bits_on_a_gpu() {
+    let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
+    for (rows, chunk, alike) in [(8, 5, true), (24, 20, true), (8, 1, false)] {
+        let decoder = decoder(windowed(50, 48), rows, 44, STEPS);
+        let run = |pages| {
+            let mut vm = decoder.rows_on_cuda(&gpu::cubins(), pages).expect("a VM");
+            assert_eq!(vm.limits().reach, Some(50));
+            vm.keep_alike(alike);
+            decoder.on_rows(vm, chunk, 0).expect("logits")
+        };
+        let found = run(4);
+        assert_eq!(bits(&found), bits(&run(AMPLE as u32)), "{chunk} of {rows} rows");
+        within_the_bound(&decoder, &found, rows);
+    }
+}
+
 /// Checks narrow steps of decoders, and wide ones by so many workers.
 fn check_narrow_and_wide(decoders: impl IntoIterator<Item = (Family, BTreeMap<String, u32>)>, workers: u32) {
     for of in decoders {
