@@ -263,9 +263,9 @@ impl Sequences {
         Ok(self.insert(Sequence { pages, holes, len, stale }))
     }
 
-    /// Keeps the first `len` positions of a sequence; the others can be written again. What its last
-    /// step appended can be taken back in any case, and [`ROLLBACK`] positions before the step that
-    /// began furthest.
+    /// Keeps the first `len` positions of a sequence; the others can be written again. What its
+    /// last step appended can be taken back in any case, and [`ROLLBACK`] positions before the step
+    /// that began furthest.
     ///
     /// # Errors
     /// As [`Self::can_keep`].

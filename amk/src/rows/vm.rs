@@ -15,8 +15,8 @@ pub struct RowLimits {
     pub positions: usize,
     /// Pages of [`PAGE`] positions, for all sequences.
     pub pages: usize,
-    /// The last positions, its own included, of which a row reads anything ([`amk_ir::rows::reach`]);
-    /// `None`: all. Pages before them are given back.
+    /// The last positions, its own included, of which a row reads anything
+    /// ([`amk_ir::rows::reach`]); `None`: all. Pages before them are given back.
     pub reach: Option<usize>,
 }
 

@@ -37,8 +37,8 @@ pub fn append(inputs: &mut State, x: &Tensor, pos: Pos) {
 /// y[n] = sum over l of w[n, l] * inputs[pos - (L - 1) + l, n]
 /// ```
 ///
-/// `inputs: [C, N]` f32, of which the last `L` positions are read; `w: [N, L]` f32, f16 or bf16; `y:
-/// [N]` f32. Source: `torch.nn.Conv1d` with a group for each channel; `Lfm2ShortConv`.
+/// `inputs: [C, N]` f32, of which the last `L` positions are read; `w: [N, L]` f32, f16 or bf16;
+/// `y: [N]` f32. Source: `torch.nn.Conv1d` with a group for each channel; `Lfm2ShortConv`.
 ///
 /// # Panics
 /// When the shapes do not match or the position is outside the state.
