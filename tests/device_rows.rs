@@ -108,8 +108,8 @@ fn rows_with_windows_and_heads_turned_in_part_compute_the_function() {
     check_rows(windowed(20, 16), 20, 24);
 }
 
-/// The bits of rows of a program, in any order, with so few pages that most of a sequence's are given
-/// back, are those where all are kept.
+/// The bits of rows of a program, in any order, with so few pages that most of a sequence's are
+/// given back, are those where all are kept.
 fn check_pages(decoder: &Decoder, program: &Program, reach: u32) {
     assert_eq!(rows::reach(program), Some(reach), "{}", program.name);
     let run = |mode, chunk, company, pages| {
