@@ -2,7 +2,7 @@
 //! tasks (`task.cuh` and the instructions' bodies), compiled for this machine, runs whole decoders
 //! from their images. Without a C++ compiler it says "skipped".
 
-use crate::device_programs::{bits, error, sized, tiny};
+use crate::device_programs::{bits, error, sized, tiny, windowed};
 use crate::native;
 use amk::ir::schedule::Schedule;
 use amk::ir::verify::verify;
@@ -86,6 +86,7 @@ impl Emulated {
             rows: plan.rows().expect("rows") as usize,
             positions: plan.sizes.context as usize,
             pages: PAGES as usize,
+            reach: amk_ir::rows::reach(&plan.program).map(|reach| reach as usize),
         };
         let vocab = plan.sizes.vocab as usize;
         Some(Self { child, input, output, limits, vocab, places: Vec::new(), logits: Vec::new(), _folder: folder })
@@ -293,6 +294,26 @@ fn generic_tasks_of_narrow_and_wide_steps_compute_the_function() {
         if !emulated(family, rows, rows - 1) {
             return println!("skipped: no C++ compiler");
         }
+    }
+}
+
+#[test]
+fn a_sequence_longer_than_the_pages_has_the_bits_of_one_that_keeps_them() {
+    for rows in [6, 20] {
+        let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
+        let schedule = Schedule { workers: rows - 1, ..target.row_schedule(rows) };
+        let (family, dims) = windowed(50, 48);
+        let decoder = Decoder::new(family, dims, schedule, 300, 3).expect("a decoder");
+        let mut plan = decoder.plan(Precision::F32).expect("a plan");
+        plan.pages = PAGES;
+        let run = |pages| {
+            let mut vm = Emulated::new(&plan, decoder.bindings())?;
+            vm.limits.pages = pages;
+            assert_eq!(vm.limits.reach, Some(50));
+            Some(decoder.on_rows(vm, rows as usize - 2, 0).expect("logits"))
+        };
+        let Some(all) = run(PAGES as usize) else { return println!("skipped: no C++ compiler") };
+        assert_eq!(bits(&run(4).expect("a compiler")), bits(&all), "{rows} rows");
     }
 }
 

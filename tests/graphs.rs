@@ -205,7 +205,7 @@ fn expr_within(draw: &mut Draw, depth: usize) -> Expr {
         1 if draw.chance(4) => Expr::Const(-i64::from(draw.number())),
         1..4 => Expr::Name(symbol(draw)),
         _ => {
-            let op = draw.one_of(&[Op::Add, Op::Sub, Op::Mul, Op::Div, Op::CeilDiv, Op::Rem]);
+            let op = draw.one_of(&[Op::Add, Op::Sub, Op::Mul, Op::Div, Op::CeilDiv, Op::Rem, Op::Max]);
             let (left, right) = (expr_within(draw, depth - 1), expr_within(draw, depth - 1));
             Expr::Binary(op, Box::new(left), Box::new(right))
         }

@@ -190,7 +190,11 @@ fn character(draw: &mut Draw) -> char {
 }
 
 fn bound(draw: &mut Draw) -> Bound {
-    Bound { base: draw.number(), pos: draw.chance(5) }
+    match draw.below(8) {
+        0 => Bound::at_pos(draw.number()),
+        1 => Bound::behind(draw.number()),
+        _ => Bound::fixed(draw.number()),
+    }
 }
 
 fn region(draw: &mut Draw) -> Region {
@@ -359,5 +363,10 @@ fn make_tame(program: &mut Program, draw: &mut Draw) {
 fn tame_interval(draw: &mut Draw) -> Interval {
     let lo = draw.below(5) as u32;
     let pos = draw.chance(4);
-    Interval { lo: Bound { base: lo, pos }, hi: Bound { base: lo + 1 + draw.below(1 + 4 - lo as usize) as u32, pos } }
+    let hi = lo + 1 + draw.below(1 + 4 - lo as usize) as u32;
+    match pos {
+        true if draw.chance(3) => Interval { lo: Bound::behind(lo), hi: Bound::at_pos(hi) },
+        true => Interval { lo: Bound::at_pos(lo), hi: Bound::at_pos(hi) },
+        false => Interval::fixed(lo, hi),
+    }
 }

@@ -3,20 +3,23 @@
 //! and with few pages. What is refused changes nothing, and no page is lost.
 
 use amk::rows::contract::{self, Breach};
-use amk::rows::{PAGE, PageEdit, PlacedRow, RowLimits, RowVm, RowsError, SequenceId};
+use amk::rows::{HOLE, PAGE, PageEdit, PlacedRow, ROLLBACK, RowLimits, RowVm, RowsError, SequenceId};
 use amk::session::{Session, SessionError};
 use amk::{Pos, Token};
 use amk_tests::generate::Rng;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-const LIMITS: RowLimits = RowLimits { rows: 24, positions: 4 * PAGE + 10, pages: 7 };
+const LIMITS: RowLimits = RowLimits { rows: 24, positions: 4 * PAGE + 10, pages: 7, reach: None };
+/// Rows that read their last positions alone, in sequences longer than all pages together.
+const WINDOW: RowLimits = RowLimits { positions: 14 * PAGE, reach: Some(75), ..LIMITS };
 const MOST_SEQUENCES: usize = 6;
 
-/// A VM whose state has the token of each position; a row's logits are what it finds there, up to
-/// the end of its page.
+/// A VM whose state has the token of each position; a row's logits are what it finds there, from
+/// the first position that it reads up to the end of its page.
 #[derive(Debug)]
 struct Memory {
+    limits: RowLimits,
     pages: Vec<[f32; PAGE]>,
     found: Vec<Vec<f32>>,
 }
@@ -25,7 +28,7 @@ impl RowVm for Memory {
     type Error = Breach;
 
     fn limits(&self) -> RowLimits {
-        LIMITS
+        self.limits
     }
 
     fn edit_page(&mut self, edit: PageEdit) -> Result<(), Breach> {
@@ -37,12 +40,13 @@ impl RowVm for Memory {
     }
 
     fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Breach> {
-        contract::check(LIMITS, &rows)?;
+        contract::check(self.limits, &rows)?;
         self.found.clear();
         for PlacedRow { token, pos, pages, .. } in rows {
-            let block = pos.index() / PAGE;
+            let (block, first) = (pos.index() / PAGE, self.limits.first_read(pos.index()));
             self.pages[pages[block] as usize][pos.index() % PAGE] = token.0 as f32;
-            self.found.push(pages[..=block].iter().flat_map(|&page| self.pages[page as usize]).collect());
+            let read = pages[first / PAGE..=block].iter().flat_map(|&page| self.pages[page as usize]);
+            self.found.push(read.skip(first % PAGE).collect());
         }
         Ok(())
     }
@@ -61,14 +65,32 @@ struct Plain {
     wanted: usize,
     /// It is a fork, or has some.
     shares: bool,
+    /// Blocks of positions that were given back.
+    gone: usize,
+    /// The furthest position of its first row in a step.
+    stepped: usize,
 }
 
 impl Plain {
     /// What a row finds that runs the token at a position.
-    fn found(&self, position: usize) -> Vec<f32> {
+    fn found(&self, position: usize, reach: Option<usize>) -> Vec<f32> {
         let mut found: Vec<f32> = self.ran[..=position].iter().map(|token| token.0 as f32).collect();
         found.resize((position + 1).next_multiple_of(PAGE), 0.0);
-        found
+        let last = reach.map_or(0, |reach| position.saturating_sub(reach - 1));
+        found.split_off(last)
+    }
+
+    /// Whether it can go on after `len` tokens: each position that a row there reads, and that it
+    /// keeps, has a page.
+    fn can_keep(&self, len: usize, reach: Option<usize>) -> bool {
+        let first = reach.map_or(0, |reach| (len + 1).saturating_sub(reach));
+        let kept = len.next_multiple_of(PAGE);
+        (first / PAGE * PAGE..kept).all(|position| position / PAGE >= self.gone)
+    }
+
+    fn keep(&mut self, len: usize) {
+        self.ran.truncate(len);
+        self.gone = self.gone.min(len.div_ceil(PAGE));
     }
 
     /// Whether it can run a token although no page is free.
@@ -86,13 +108,25 @@ struct Game {
     dropped: Vec<SequenceId>,
     /// Steps that were refused for want of pages.
     refused: u32,
+    /// Forks and rollbacks that were refused as pages had been given back.
+    given_back: u32,
+    /// The most positions of a sequence.
+    longest: usize,
 }
 
 impl Game {
-    fn new(number: u64) -> Self {
-        let memory = Memory { pages: vec![[0.0; PAGE]; LIMITS.pages], found: Vec::new() };
+    fn new(number: u64, limits: RowLimits) -> Self {
+        let memory = Memory { limits, pages: vec![[0.0; PAGE]; limits.pages], found: Vec::new() };
         let (plain, dropped) = (BTreeMap::new(), Vec::new());
-        Self { rng: Rng::new(11, number), session: Session::new(memory), plain, dropped, refused: 0 }
+        Self {
+            rng: Rng::new(11, number),
+            session: Session::new(memory),
+            plain,
+            dropped,
+            refused: 0,
+            given_back: 0,
+            longest: 0,
+        }
     }
 
     fn any(&mut self) -> Option<SequenceId> {
@@ -132,8 +166,9 @@ impl Game {
         let pushed = if draft { self.session.push_draft(id, &tokens) } else { self.session.push(id, &tokens) };
         let plain = self.plain.get_mut(&id).expect("it exists");
         let len = plain.ran.len() + plain.pending.len() + tokens.len();
-        if len > LIMITS.positions {
-            assert_eq!(pushed, Err(RowsError::Context { sequence: id, len, positions: LIMITS.positions }));
+        let positions = self.session.limits().positions;
+        if len > positions {
+            assert_eq!(pushed, Err(RowsError::Context { sequence: id, len, positions }));
             return;
         }
         assert_eq!(pushed, Ok(()));
@@ -144,19 +179,36 @@ impl Game {
     }
 
     fn fork(&mut self, id: SequenceId) {
+        let reach = self.session.limits().reach;
         let original = self.plain.get_mut(&id).expect("it exists");
-        original.shares = true;
         let len = self.rng.below(original.ran.len() as u32 + 1) as usize;
-        let fork = self.session.fork(id, len).expect("it has run so many");
-        let ran = original.ran[..len].to_vec();
-        self.plain.insert(fork, Plain { ran, shares: true, ..Plain::default() });
+        if !original.can_keep(len, reach) {
+            let first = original.gone * PAGE;
+            assert_eq!(self.session.fork(id, len), Err(RowsError::GivenBack { sequence: id, kept: len, first }));
+            self.given_back += 1;
+            return;
+        }
+        original.shares = true;
+        let mut fork = Plain { pending: Vec::new(), wanted: 0, ..original.clone() };
+        fork.keep(len);
+        self.plain.insert(self.session.fork(id, len).expect("it has run so many"), fork);
     }
 
     fn rollback(&mut self, id: SequenceId) {
+        let reach = self.session.limits().reach;
         let plain = self.plain.get_mut(&id).expect("it exists");
-        let len = self.rng.below(plain.ran.len() as u32 + 1) as usize;
+        let far = self.rng.chance(50);
+        let least = if far { 0 } else { plain.stepped.saturating_sub(ROLLBACK).min(plain.ran.len()) };
+        let len = least + self.rng.below((plain.ran.len() - least) as u32 + 1) as usize;
+        if !plain.can_keep(len, reach) {
+            assert!(far, "what the last step appended can be taken back, and some more");
+            let first = plain.gone * PAGE;
+            assert_eq!(self.session.rollback(id, len), Err(RowsError::GivenBack { sequence: id, kept: len, first }));
+            self.given_back += 1;
+            return;
+        }
         self.session.rollback(id, len).expect("it has run so many");
-        plain.ran.truncate(len);
+        plain.keep(len);
         plain.pending.clear();
         plain.wanted = 0;
     }
@@ -209,20 +261,28 @@ impl Game {
             let (from, had) = (plain.ran.len(), !plain.pending.is_empty());
             let count = self.session.len(id).expect("it exists") - from;
             rows += count;
+            plain.stepped = if count > 0 { plain.stepped.max(from) } else { plain.stepped };
+            if let Some(reach) = self.session.limits().reach.filter(|_| count > 0) {
+                // What the next row reads, were it so many positions before.
+                let first = from.saturating_sub(ROLLBACK) as i64 + 1 - reach as i64;
+                plain.gone = plain.gone.max(first.max(0) as usize / PAGE);
+            }
             plain.ran.extend(plain.pending.drain(..count));
             assert_eq!(self.session.pending(id), Ok(plain.pending.len()));
             assert_eq!(done.contains(&id), had && plain.pending.is_empty(), "{id}");
             let wanted = from + plain.wanted.min(count)..plain.ran.len();
-            let expected: Vec<Vec<f32>> = wanted.map(|position| plain.found(position)).collect();
+            let expected: Vec<Vec<f32>> =
+                wanted.map(|position| plain.found(position, self.session.limits().reach)).collect();
             assert_eq!(self.session.all_logits(id).collect::<Vec<_>>(), expected, "{id}");
             assert_eq!(self.session.logits(id), expected.last().map(Vec::as_slice));
             plain.wanted = plain.wanted.saturating_sub(count);
+            self.longest = self.longest.max(plain.ran.len());
         }
         assert!(rows > 0 && rows <= LIMITS.rows, "{rows}");
     }
 
     fn check_pages(&self) {
-        let most: usize = self.plain.values().map(|plain| RowLimits::pages_of(plain.ran.len())).sum();
+        let most: usize = self.plain.values().map(|plain| RowLimits::pages_of(plain.ran.len()) - plain.gone).sum();
         let taken = LIMITS.pages - self.session.free_pages();
         let shared = self.plain.values().any(|plain| plain.shares);
         assert!(taken == most || shared && taken < most, "{taken} of {most} pages");
@@ -232,28 +292,51 @@ impl Game {
 
 #[test]
 fn sequences_are_as_if_each_were_alone() {
-    let mut refused = 0;
+    let [refused, ..] = played(LIMITS, 150);
+    assert!(refused > 100, "pages were short only {refused} times");
+}
+
+#[test]
+fn sequences_with_a_window_are_as_if_no_page_were_given_back() {
+    let [refused, given_back, longest] = played(WINDOW, 400);
+    assert!(refused > 100, "pages were short only {refused} times");
+    assert!(given_back > 100, "only {given_back} forks and rollbacks needed a page that was given back");
+    assert!(longest > LIMITS.pages * PAGE, "the longest sequence has only {longest} positions");
+}
+
+/// Plays games of so many turns. Returns how often steps, and forks and rollbacks, were refused for
+/// want of pages, and the positions of the longest sequence.
+fn played(limits: RowLimits, turns: u32) -> [usize; 3] {
+    let mut found = [0; 3];
     for number in 0..300 {
-        let mut game = Game::new(number);
-        for _ in 0..150 {
+        let mut game = Game::new(number, limits);
+        for _ in 0..turns {
             game.turn();
             game.check_pages();
         }
         for id in game.session.ids().collect::<Vec<_>>() {
             game.session.drop(id).expect("it exists");
         }
-        assert_eq!(game.session.free_pages(), LIMITS.pages, "no page is lost");
-        refused += game.refused;
+        assert_eq!(game.session.free_pages(), limits.pages, "no page is lost");
+        found[0] += game.refused as usize;
+        found[1] += game.given_back as usize;
+        found[2] = found[2].max(game.longest);
     }
-    assert!(refused > 100, "pages were short only {refused} times");
+    found
 }
 
-/// The contract by its definition: rows of a sequence are neighbours with one table; what a row
-/// writes, no other sequence has and its own has once.
-fn keeps_contract(rows: &[PlacedRow]) -> bool {
+/// The contract by its definition: rows of a sequence are neighbours with one table, which has a
+/// page for each position that a row reads; what a row writes, no other sequence has and its own
+/// has once.
+fn keeps_contract(limits: RowLimits, rows: &[PlacedRow]) -> bool {
     let fits = |row: &PlacedRow| {
-        let seen = row.pages.get(..=row.pos.index() / PAGE);
-        row.pos.index() < LIMITS.positions && seen.is_some_and(|seen| seen.iter().all(|&p| (p as usize) < LIMITS.pages))
+        let (pos, exists) = (row.pos.index(), |page: u32| (page as usize) < limits.pages);
+        let reads = |position: usize| limits.reach.is_none_or(|reach| position + reach > pos);
+        let page = |position: usize| match row.pages.get(position / PAGE) {
+            Some(&HOLE) => !reads(position),
+            page => page.is_some_and(|&page| exists(page)),
+        };
+        pos < limits.positions && (0..=pos).all(page)
     };
     if rows.is_empty() || rows.len() > LIMITS.rows || !rows.iter().all(fits) {
         return false;
@@ -263,7 +346,8 @@ fn keeps_contract(rows: &[PlacedRow]) -> bool {
     // Pages that a sequence has up to its last row, with their place in its table.
     let seen = |number: usize| {
         let last = sequences[number].last().map_or(0, |row| row.pos.index() / PAGE);
-        sequences[number][0].pages[..=last].iter().enumerate().map(move |(block, &page)| (number, block, page))
+        let pages = sequences[number][0].pages[..=last].iter().enumerate().filter(|(_, page)| **page != HOLE);
+        pages.map(move |(block, &page)| (number, block, page))
     };
     let all: Vec<(usize, usize, u32)> = (0..sequences.len()).flat_map(seen).collect();
     let alone = |number: usize, row: &PlacedRow| {
@@ -276,12 +360,23 @@ fn keeps_contract(rows: &[PlacedRow]) -> bool {
 
 #[test]
 fn any_page_tables_are_checked_by_the_contract() {
-    let mut kept = 0;
+    for limits in [LIMITS, RowLimits { reach: Some(75), ..LIMITS }] {
+        any_page_tables(limits);
+    }
+}
+
+fn any_page_tables(limits: RowLimits) {
+    let (mut kept, mut holes) = (0, 0);
     for number in 0..20_000 {
         let mut rng = Rng::new(12, number);
         let mut rows: Vec<PlacedRow> = Vec::new();
         for _ in 0..rng.below(4) {
-            let pages: Vec<u32> = (0..rng.below(5)).map(|_| rng.below(LIMITS.pages as u32 + 1)).collect();
+            let (blocks, few) = (rng.below(5), if rng.chance(60) { rng.below(3) } else { 0 });
+            let page = |block| match block < few {
+                true => HOLE,
+                false => rng.below(LIMITS.pages as u32 + 1),
+            };
+            let pages: Vec<u32> = (0..blocks).map(page).collect();
             let pages: Arc<[u32]> = pages.into();
             let far = rng.chance(10);
             let first = rng.below(if far { u32::MAX - 9 } else { PAGE as u32 * (pages.len() as u32 + 1) });
@@ -295,8 +390,10 @@ fn any_page_tables_are_checked_by_the_contract() {
             };
             rows.extend((0..count).map(row));
         }
-        assert_eq!(contract::check(LIMITS, &rows).is_ok(), keeps_contract(&rows), "{rows:?}");
-        kept += u32::from(keeps_contract(&rows));
+        let keeps = keeps_contract(limits, &rows);
+        assert_eq!(contract::check(limits, &rows).is_ok(), keeps, "{rows:?}");
+        kept += u32::from(keeps);
+        holes += u32::from(keeps && rows.iter().any(|row| row.pages.contains(&HOLE)));
     }
-    assert!(kept > 1000, "{kept}");
+    assert!(kept > 1000 && (holes > 50 || limits.reach.is_none()), "{kept}, {holes} with holes");
 }

@@ -42,13 +42,15 @@ pub fn overlap(a: &Region, b: &Region, positions: u32) -> bool {
     // their common part decides.
     let (mut first, mut last) = (0i64, i64::from(positions) - 1);
     for (x, y) in a.intervals().iter().zip(b.intervals()) {
-        for (lo, hi) in [(x.lo, x.hi), (x.lo, y.hi), (y.lo, x.hi), (y.lo, y.hi)] {
-            let gap = i64::from(hi.base) - i64::from(lo.base);
-            match (lo.pos, hi.pos) {
-                (true, false) => last = last.min(gap - 1),
-                (false, true) => first = first.max(1 - gap),
-                _ if gap <= 0 => return false,
-                _ => {}
+        for (start, hi) in [(x.lo, x.hi), (x.lo, y.hi), (y.lo, x.hi), (y.lo, y.hi)] {
+            for (moves, lo) in start.lines() {
+                let gap = hi.offset() - lo;
+                match (moves, hi.pos) {
+                    (true, false) => last = last.min(gap - 1),
+                    (false, true) => first = first.max(1 - gap),
+                    _ if gap <= 0 => return false,
+                    _ => {}
+                }
             }
         }
     }
@@ -129,6 +131,10 @@ mod tests {
         assert!(overlap(&append, &upto, 1000));
         assert!(!overlap(&append, &block, 64) && overlap(&append, &block, 65));
         assert!(!overlap(&before, &block, 65) && overlap(&before, &block, 66));
+        let window = region(Bound::behind(9), Bound::at_pos(1));
+        let first = region(Bound::fixed(0), Bound::fixed(2));
+        assert!(overlap(&window, &first, 1000) && overlap(&window, &append, 1000));
+        assert!(!overlap(&window, &region(Bound::fixed(0), Bound::behind(9)), 1000));
     }
 
     #[test]

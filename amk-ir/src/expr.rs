@@ -1,9 +1,10 @@
 //! Integer expressions over named dims and indices, with a parser, evaluation and a polynomial
 //! normal form.
 //!
-//! Division is floor division; `a /^ b` is division rounded up. Two expressions are [`Expr::same`]
-//! when their normal forms agree: polynomials with integer coefficients whose atoms are names and
-//! quotients that do not divide out.
+//! Division is floor division; `a /^ b` is division rounded up, `max(a, b)` the larger. Two
+//! expressions are [`Expr::same`] when their normal forms agree: polynomials with integer
+//! coefficients whose atoms are names, quotients that do not divide out, and the larger of two that
+//! may be either.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,8 @@ pub enum Op {
     CeilDiv,
     /// Remainder of [`Op::Div`].
     Rem,
+    /// The larger one.
+    Max,
 }
 
 impl Op {
@@ -46,6 +49,7 @@ impl Op {
             Self::Div => "/",
             Self::CeilDiv => "/^",
             Self::Rem => "%",
+            Self::Max => "max",
         }
     }
 
@@ -53,6 +57,7 @@ impl Op {
         match self {
             Self::Add | Self::Sub => 1,
             Self::Mul | Self::Div | Self::CeilDiv | Self::Rem => 2,
+            Self::Max => 3,
         }
     }
 }
@@ -189,7 +194,7 @@ impl Expr {
             || Polynomial::of(self).zip(Polynomial::of(other)).is_some_and(|(normal, of_other)| normal == of_other)
     }
 
-    /// Reads an expression: names, numbers, `+ - * / /^ %` and parentheses.
+    /// Reads an expression: names, numbers, `+ - * / /^ %`, `max(a, b)` and parentheses.
     pub fn parse(text: &str) -> Result<Self, ParseError> {
         let mut cursor = Cursor { text, at: 0, room: LARGEST, folds: true };
         let expr = cursor.sum()?;
@@ -218,6 +223,7 @@ fn apply(op: Op, a: i64, b: i64) -> Result<i64, EvalError> {
         Op::Div => a.checked_div_euclid(b),
         Op::CeilDiv => a.checked_add(b - 1).and_then(|s| s.checked_div_euclid(b)),
         Op::Rem => a.checked_rem_euclid(b),
+        Op::Max => Some(a.max(b)),
     };
     value.ok_or(EvalError::Overflow)
 }
@@ -306,6 +312,17 @@ impl Cursor<'_> {
         }
     }
 
+    /// `a, b)` of `max(a, b)`.
+    fn larger(&mut self) -> Result<Expr, ParseError> {
+        self.deeper()?;
+        let left = self.sum()?;
+        if !self.eat(",") {
+            return Err(self.error("expected `,`"));
+        }
+        let right = self.sum()?;
+        if self.eat(")") { Ok(self.binary(Op::Max, left, right)) } else { Err(self.error("expected `)`")) }
+    }
+
     fn atom(&mut self) -> Result<Expr, ParseError> {
         if self.eat("(") {
             self.deeper()?;
@@ -325,6 +342,9 @@ impl Cursor<'_> {
             }
             Some(_) if sign.is_empty() => {
                 self.at += word.len();
+                if word == Op::Max.symbol() && self.eat("(") {
+                    return self.larger();
+                }
                 Ok(Expr::Name(word))
             }
             _ => Err(self.error("expected a dim, an index or a number")),
@@ -337,6 +357,7 @@ impl fmt::Display for Expr {
         match self {
             Self::Const(c) => write!(f, "{c}"),
             Self::Name(name) => f.write_str(name),
+            Self::Binary(Op::Max, a, b) => write!(f, "max({a}, {b})"),
             Self::Binary(op, a, b) => {
                 write_side(f, a, op.precedence())?;
                 write!(f, " {} ", op.symbol())?;
@@ -383,6 +404,14 @@ impl Polynomial {
         Self(if c == 0 { BTreeMap::new() } else { BTreeMap::from([(Vec::new(), c)]) })
     }
 
+    fn as_constant(&self) -> Option<i64> {
+        match self.0.len() {
+            0 => Some(0),
+            1 => self.0.get(&Vec::new()).copied(),
+            _ => None,
+        }
+    }
+
     fn atom(atom: Atom) -> Self {
         Self(BTreeMap::from([(vec![atom], 1)]))
     }
@@ -401,6 +430,17 @@ impl Polynomial {
                     Op::Div | Op::CeilDiv => a.over(&b).unwrap_or_else(|| Self::atom(Atom::Opaque(*op, a, b))),
                     Op::Rem if a.over(&b).is_some() => Self::constant(0),
                     Op::Rem => Self::atom(Atom::Opaque(*op, a, b)),
+                    Op::Max => match a.plus(&b, -1).as_constant() {
+                        Some(more) => {
+                            if more < 0 {
+                                b
+                            } else {
+                                a
+                            }
+                        }
+                        None if b < a => Self::atom(Atom::Opaque(*op, b, a)),
+                        None => Self::atom(Atom::Opaque(*op, a, b)),
+                    },
                 }
             }
         };
@@ -461,7 +501,14 @@ mod tests {
 
     #[test]
     fn normal_forms_decide_equality() {
-        for (a, b) in [("A + B*2", "2*B + A"), ("(A*D)/D", "A"), ("4*(N/4) % 4", "0"), ("A*(B+1)", "A*B + A")] {
+        for (a, b) in [
+            ("A + B*2", "2*B + A"),
+            ("(A*D)/D", "A"),
+            ("4*(N/4) % 4", "0"),
+            ("A*(B+1)", "A*B + A"),
+            ("max(A + 1, A)", "A + 1"),
+            ("max(A, B) * 2", "2 * max(B, A)"),
+        ] {
             assert!(parse(a).same(&parse(b)), "{a} = {b}");
         }
         for (a, b) in [("A/2*2", "A"), ("A", "B"), ("N/4", "N /^ 4")] {
@@ -487,7 +534,7 @@ mod tests {
         assert_eq!(affine("pos"), Ok(Some((1, 0))));
         assert_eq!(affine("N * (2 * pos + 1) - pos * (N % 4)"), Ok(Some((11, 7))));
         assert_eq!(affine("pos - pos + N / 2"), Ok(Some((0, 3))));
-        for text in ["pos % 2048", "pos / 2", "N / (pos + 1)", "pos * pos"] {
+        for text in ["pos % 2048", "pos / 2", "N / (pos + 1)", "pos * pos", "max(0, pos)"] {
             assert_eq!(affine(text), Ok(None), "{text}");
         }
         assert_eq!(affine("pos + M"), Err(EvalError::Unknown("M".into())));
@@ -496,7 +543,17 @@ mod tests {
 
     #[test]
     fn text_round_trips() {
-        for text in ["16 * n + 16", "(A + 1) * B", "A - (B - C)", "h * G / Q", "N /^ 16", "h / (Q / G)", "A + (-1)"] {
+        for text in [
+            "16 * n + 16",
+            "(A + 1) * B",
+            "A - (B - C)",
+            "h * G / Q",
+            "N /^ 16",
+            "h / (Q / G)",
+            "A + (-1)",
+            "max(0, pos - W + 1)",
+            "2 * max(A + 1, B)",
+        ] {
             assert_eq!(parse(text).to_string(), text);
         }
         assert_eq!(parse("-9223372036854775808"), Expr::Const(i64::MIN));
@@ -510,6 +567,7 @@ mod tests {
             ("h+D] <- x", "h + D", "] <- x"),
             ("2*3 - (1 + 1) -> y", "2 * 3 - (1 + 1)", " -> y"),
             ("A % 2 == 0", "A % 2", " == 0"),
+            ("max(0, pos-W)..pos", "max(0, pos - W)", "..pos"),
         ] {
             let (expr, length) = Expr::parse_prefix(text).expect(text);
             assert_eq!((expr.to_string().as_str(), &text[length..]), (printed, rest));
@@ -523,6 +581,9 @@ mod tests {
         assert_eq!(parse("M").eval(&env), Err(EvalError::Unknown("M".into())));
         assert_eq!(parse("N / (N - 7)").eval(&env), Err(EvalError::DivisionByZero));
         assert!(Expr::parse("N +").is_err() && Expr::parse("N M").is_err());
+        assert_eq!(parse("max(N - 9, 0) + max(N, 1)").eval(&env), Ok(7));
+        assert_eq!(parse("max + 1"), Expr::binary(Op::Add, Expr::name("max"), Expr::Const(1)));
+        assert!(Expr::parse("max(N)").is_err() && Expr::parse("max(N, 1").is_err());
     }
 
     #[test]

@@ -6,30 +6,93 @@ use serde::{Deserialize, Serialize};
 /// The largest rank of a buffer.
 pub const MAX_RANK: usize = 4;
 
-/// A bound of an interval: `base`, or `base + pos` where `pos` is the position of the step.
+/// A bound of an interval: `base`, `base + pos` where `pos` is the position of the step, or
+/// `max(0, pos - base)`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "Fields")]
 pub struct Bound {
     /// The constant part, in elements.
     pub base: u32,
     /// Whether the position of the step is added.
     pub pos: bool,
+    /// Whether the constant is taken from the position, down to 0 at most.
+    #[serde(skip_serializing_if = "core::ops::Not::not")]
+    pub behind: bool,
 }
 
 impl Bound {
     /// A bound that is the same at every position.
     pub const fn fixed(base: u32) -> Self {
-        Self { base, pos: false }
+        Self { base, pos: false, behind: false }
     }
 
     /// The bound `pos + base`.
     pub const fn at_pos(base: u32) -> Self {
-        Self { base, pos: true }
+        Self { base, pos: true, behind: false }
+    }
+
+    /// The bound `max(0, pos - back)`.
+    pub const fn behind(back: u32) -> Self {
+        Self { base: back, pos: true, behind: back > 0 }
+    }
+
+    /// `max(0, pos + offset)`; `None` where the constant has over 32 bits.
+    pub fn from_pos(offset: i64) -> Option<Self> {
+        let base = u32::try_from(offset.unsigned_abs()).ok()?;
+        Some(if offset < 0 { Self::behind(base) } else { Self::at_pos(base) })
+    }
+
+    /// The bound after it at every position; `None` where there is none, or over 32 bits.
+    pub fn next(self) -> Option<Self> {
+        let base = self.base.checked_add(1)?;
+        (!self.behind).then_some(Self { base, ..self })
+    }
+
+    /// The constant that is added to 0 or to the position. The bound is that sum, or 0 where the
+    /// sum is below.
+    pub fn offset(self) -> i64 {
+        let base = i64::from(self.base);
+        if self.pos && self.behind { -base } else { base }
+    }
+
+    /// The lines of which the bound is the larger one at each position: whether it moves, and its
+    /// value at position 0.
+    pub(crate) fn lines(self) -> impl Iterator<Item = (bool, i64)> {
+        let floor = (self.pos && self.behind).then_some((false, 0));
+        [(self.pos, self.offset())].into_iter().chain(floor)
     }
 
     /// The bound's value at position `pos`, in elements.
     pub fn at(self, pos: u64) -> u64 {
-        u64::from(self.base) + if self.pos { pos } else { 0 }
+        let base = u64::from(self.base);
+        match (self.pos, self.behind) {
+            (false, _) => base,
+            (true, false) => pos + base,
+            (true, true) => pos.saturating_sub(base),
+        }
+    }
+}
+
+/// A [`Bound`] as JSON has it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields {
+    base: u32,
+    pos: bool,
+    #[serde(default)]
+    behind: bool,
+}
+
+impl TryFrom<Fields> for Bound {
+    type Error = &'static str;
+
+    fn try_from(Fields { base, pos, behind }: Fields) -> Result<Self, Self::Error> {
+        match (pos, behind) {
+            (false, false) => Ok(Self::fixed(base)),
+            (true, false) => Ok(Self::at_pos(base)),
+            (true, true) => Ok(Self::behind(base)),
+            (false, true) => Err("a bound that does not move is behind no position"),
+        }
     }
 }
 
@@ -47,6 +110,11 @@ impl Interval {
     /// The interval `lo..hi` at every position.
     pub const fn fixed(lo: u32, hi: u32) -> Self {
         Self { lo: Bound::fixed(lo), hi: Bound::fixed(hi) }
+    }
+
+    /// Whether it moves with the position.
+    pub const fn moves(&self) -> bool {
+        self.lo.pos || self.hi.pos
     }
 
     /// Number of elements at position `pos`; 0 where the bounds cross.
@@ -97,10 +165,11 @@ impl Region {
 
 impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.pos, self.base) {
+        match (self.pos, self.offset()) {
             (false, base) => write!(f, "{base}"),
             (true, 0) => write!(f, "pos"),
-            (true, base) => write!(f, "pos+{base}"),
+            (true, base @ 1..) => write!(f, "pos+{base}"),
+            (true, base) => write!(f, "max(0, pos{base})"),
         }
     }
 }
@@ -150,5 +219,21 @@ impl<'de> Deserialize<'de> for Region {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let intervals = Vec::<Interval>::deserialize(deserializer)?;
         Self::new(&intervals).ok_or_else(|| serde::de::Error::custom("a region has at most 4 dimensions"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_behind_the_position_stops_at_0() {
+        let behind = Bound::behind(3);
+        assert_eq!([0, 2, 3, 4, 9].map(|pos| behind.at(pos)), [0, 0, 0, 1, 6]);
+        assert_eq!((behind.to_string(), behind.offset(), behind.next()), ("max(0, pos-3)".to_owned(), -3, None));
+        assert_eq!((Bound::behind(0), Bound::from_pos(-3)), (Bound::at_pos(0), Some(behind)));
+        let json = serde_json::to_string(&behind).expect("a bound");
+        assert_eq!(serde_json::from_str::<Bound>(&json).expect("a bound"), behind);
+        assert!(serde_json::from_str::<Bound>(r#"{"base": 1, "pos": false, "behind": true}"#).is_err());
     }
 }

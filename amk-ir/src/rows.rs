@@ -11,7 +11,7 @@
 //! `j0..j1` is the call's with a lower bound that moves higher by `j - j0` and an upper bound that
 //! moves lower by `j1 - 1 - j` ([`CallRows::region`]).
 
-use crate::{Bound, Interval, Region};
+use crate::{Bound, BufferKind, Interval, Program, Region};
 use core::fmt;
 use core::ops::Range;
 use serde::{Deserialize, Serialize};
@@ -45,14 +45,14 @@ impl CallRows {
         self.len() == 0
     }
 
-    /// The tile of any row on a state, relative to the position of that row; `None` where a bound
-    /// would be before the position 0 of the first row.
+    /// The tile of any row on a state, relative to the position of that row: a lower bound before
+    /// position 0 is 0. `None` where an upper bound would be before the row.
     pub fn region(self, tile: &Region) -> Option<Region> {
         let mut row = *tile;
         for interval in row.intervals_mut() {
             *interval = Interval {
-                lo: moved_back(interval.lo, self.first)?,
-                hi: moved_back(interval.hi, self.end.saturating_sub(1))?,
+                lo: moved(interval.lo, -i64::from(self.first))?,
+                hi: moved(interval.hi, -i64::from(self.end.saturating_sub(1))).filter(|hi| !hi.behind)?,
             };
         }
         Some(row)
@@ -64,20 +64,37 @@ impl CallRows {
         let mut tile = *row;
         for interval in tile.intervals_mut() {
             *interval = Interval {
-                lo: moved_on(interval.lo, self.first)?,
-                hi: moved_on(interval.hi, self.end.checked_sub(1)?)?,
+                lo: moved(interval.lo, self.first.into())?,
+                hi: moved(interval.hi, self.end.checked_sub(1)?.into())?,
             };
         }
         Some(tile)
     }
 }
 
-fn moved_back(bound: Bound, by: u32) -> Option<Bound> {
-    if bound.pos { Some(Bound::at_pos(bound.base.checked_sub(by)?)) } else { Some(bound) }
+/// How many positions, its own included, lie between the first that a row reads of any state and
+/// its own: `None` where some row reads from the first position on, or of a state in which tiles
+/// do not move. What a row writes is at its own position (AMK0802).
+pub fn reach(program: &Program) -> Option<u32> {
+    let mut reach = 1;
+    for call in program.tasks.iter().flat_map(|task| &task.calls) {
+        for operand in call.operands.iter().filter(|operand| operand.access.reads()) {
+            let buffer = program.buffers.get(operand.buffer.index())?;
+            if buffer.kind != BufferKind::State {
+                continue;
+            }
+            let row = call.rows?.region(&operand.region)?;
+            let moving = row.intervals().iter().find(|interval| interval.moves())?;
+            let behind = moving.lo.pos.then(|| u32::try_from(-moving.lo.offset()).unwrap_or(0))?;
+            reach = reach.max(behind.checked_add(1)?);
+        }
+    }
+    (reach < program.positions).then_some(reach)
 }
 
-fn moved_on(bound: Bound, by: u32) -> Option<Bound> {
-    if bound.pos { Some(Bound::at_pos(bound.base.checked_add(by)?)) } else { Some(bound) }
+/// A bound that moves with the position, moved by so many positions.
+fn moved(bound: Bound, by: i64) -> Option<Bound> {
+    if bound.pos { Bound::from_pos(bound.offset() + by) } else { Some(bound) }
 }
 
 impl fmt::Display for CallRows {
@@ -102,10 +119,35 @@ mod tests {
         assert_eq!(rows.hull(&append), Some(interval(Bound::at_pos(2), Bound::at_pos(5))));
         let read = interval(Bound::fixed(0), Bound::at_pos(1));
         assert_eq!(rows.hull(&read), Some(interval(Bound::fixed(0), Bound::at_pos(5))));
-        for row in [append, read] {
+        let last = |window: u32| interval(Bound::behind(window - 1), Bound::at_pos(1));
+        assert_eq!(rows.hull(&last(2)), Some(interval(Bound::at_pos(1), Bound::at_pos(5))));
+        assert_eq!(rows.hull(&last(4)), Some(interval(Bound::behind(1), Bound::at_pos(5))));
+        for row in [append, read, last(2), last(3), last(4)] {
             assert_eq!(rows.hull(&row).and_then(|tile| rows.region(&tile)), Some(row));
         }
-        assert_eq!(rows.region(&append), None, "row 2 would be before its position");
+        assert_eq!(rows.region(&append), None, "row 4 would end before its position");
         assert_eq!(rows.to_string(), "rows 2..5");
+    }
+
+    #[test]
+    fn the_state_that_is_read_furthest_back_decides_the_reach() {
+        let program = |reads: &str| {
+            let text = format!(
+                "program @p\npositions 100\nrows 2\ninstruction i0 \"ops::read\" read(a, b)\n\
+                 buffer b0 @a state f32[100, 2]\nbuffer b1 @b state f32[2, 100, 2]\n\
+                 task t0: read({reads}) rows 0..2\nworker w0: t0"
+            );
+            crate::text::parse(&text).expect("a program")
+        };
+        for (reads, expected) in [
+            ("b0[max(0, pos-3)..pos+2, ..], b1[.., max(0, pos-9)..pos+2, ..]", Some(10)),
+            ("b0[pos..pos+2, ..], b1[.., pos..pos+2, ..]", Some(1)),
+            ("b0[max(0, pos-3)..pos+2, ..], b1[.., 0..pos+2, ..]", None),
+            ("b0[max(0, pos-3)..pos+2, ..], b1[..]", None),
+            ("b0[max(0, pos-3)..pos+2, ..], b1[.., max(0, pos-99)..pos+2, ..]", None),
+        ] {
+            let reads = reads.replace("b1[..]", "b1[.., .., ..]");
+            assert_eq!(reach(&program(&reads)), expected, "{reads}");
+        }
     }
 }

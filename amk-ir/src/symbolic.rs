@@ -333,7 +333,10 @@ fn report(signature: &Signature, operand: &Operand<'_>, found: Counterexample) -
             "AMK0621",
             format!("a task of `{of}` leaves `{name}` in dimension {dim}"),
             format!("its region there is {lo}..{hi}, the extent is {extent}"),
-            "keep the region inside the shape for all dims, or state what divides what in `multiples`",
+            match lo < 0 && found.dims.contains_key("pos") {
+                true => "begin it at 0 where it would begin before: `max(0, pos - W + 1)..pos + 1`",
+                false => "keep the region inside the shape for all dims, or state what divides what in `multiples`",
+            },
         ),
     };
     GraphError::new(code, headline, help).note(format!("for {}: {fact}", dims.join(", ")))
@@ -442,5 +445,14 @@ mod tests {
         let read = ["h/D..h/D+1", "0..pos+1", ".."];
         let wrong = signature((&["G", "C", "D"], &read), (&["Q"], &["h..h+D"]), &[("h", "Q", "D")], &multiples);
         assert_eq!(codes(&wrong), ["AMK0621"]);
+    }
+
+    #[test]
+    fn a_window_begins_at_0_at_the_least() {
+        let window = |lo: &str| signature((&["C"], &[&format!("{lo}..pos+1")]), (&["N"], &[".."]), &[], &[]);
+        assert_eq!(codes(&window("max(0, pos - W + 1)")), [""; 0]);
+        let findings = check(&window("pos - W + 1"));
+        assert_eq!(findings.len(), 1);
+        assert!(findings[0].help.contains("max(0, pos - W + 1)"), "{findings:?}");
     }
 }

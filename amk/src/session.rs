@@ -13,7 +13,7 @@
 //! # struct Count(Vec<f32>);
 //! # impl RowVm for Count {
 //! #     type Error = std::convert::Infallible;
-//! #     fn limits(&self) -> RowLimits { RowLimits { rows: 4, positions: 128, pages: 4 } }
+//! #     fn limits(&self) -> RowLimits { RowLimits { rows: 4, positions: 128, pages: 4, reach: None } }
 //! #     fn edit_page(&mut self, _: PageEdit) -> Result<(), Self::Error> { Ok(()) }
 //! #     fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error> {
 //! #         self.0 = rows.iter().map(|row| row.pos.0 as f32).collect();
@@ -218,17 +218,36 @@ impl<V: RowVm> Session<V> {
     /// pages. It has no pending tokens.
     ///
     /// # Errors
-    /// [`RowsError::Unknown`], and [`RowsError::Truncate`] where the other has run fewer.
+    /// As [`Self::can_keep`].
     pub fn fork(&mut self, id: SequenceId, len: usize) -> Result<SequenceId, RowsError> {
         let fork = self.sequences.fork(id, len)?;
         self.waiting.insert(fork, Waiting::default());
         Ok(fork)
     }
 
+    /// Checks that a sequence can go on after its first `len` tokens: what the rows after them read
+    /// was not given back. It can after the tokens before its last step in any case, and up to
+    /// [`ROLLBACK`](crate::rows::ROLLBACK) tokens before the step that began furthest.
+    ///
+    /// # Errors
+    /// [`RowsError::Unknown`], [`RowsError::Truncate`] where it has run fewer, and
+    /// [`RowsError::GivenBack`].
+    pub fn can_keep(&self, id: SequenceId, len: usize) -> Result<(), RowsError> {
+        self.sequences.can_keep(id, len)
+    }
+
+    /// Pages that a sequence shares with no other.
+    ///
+    /// # Errors
+    /// [`RowsError::Unknown`].
+    pub fn own_pages(&self, id: SequenceId) -> Result<usize, RowsError> {
+        self.sequences.own_pages(id)
+    }
+
     /// Forgets all but the first `len` tokens of a sequence, and its pending ones.
     ///
     /// # Errors
-    /// As [`Self::fork`].
+    /// As [`Self::can_keep`].
     pub fn rollback(&mut self, id: SequenceId, len: usize) -> Result<(), RowsError> {
         self.sequences.truncate(id, len)?;
         self.waiting.insert(id, Waiting::default());
@@ -396,7 +415,7 @@ mod tests {
         type Error = core::convert::Infallible;
 
         fn limits(&self) -> RowLimits {
-            RowLimits { rows: 8, positions: 200, pages: 4 }
+            RowLimits { rows: 8, positions: 200, pages: 4, reach: None }
         }
 
         fn edit_page(&mut self, edit: PageEdit) -> Result<(), Self::Error> {

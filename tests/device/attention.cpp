@@ -141,6 +141,7 @@ template <u32 LAYER> static void step(u32 pos) {
     const Vector qkv = drawn_vector(ALL * HEAD);
     constexpr u32 INPUT = 0, PARTIAL = 1 << 16, OUTPUT = 1 << 19;
     for (u32 i = 0; i < ALL * HEAD / 2; i++) packets[INPUT + i] = (u64)7 << 32 | pack_bf16(qkv[2 * i], qkv[2 * i + 1]);
+    Holes holes(tables[(pos + LAYER) % 2], A::begin(pos));
     for (u32 head = 0; head < KV_HEADS; head++) {
         const Vector key = ready(&qkv[(HEADS + head / COPIES) * HEAD], HEAD, LAYER, pos);
         for (u32 d = 0; d < HEAD; d++) cache.keys[head][pos * HEAD + d] = key[d], cache.values[head][pos * HEAD + d] = kept(qkv[(HEADS + KEYS + head / COPIES) * HEAD + d]);

@@ -53,6 +53,8 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
             for (u32 d = 0; d < HEAD; d++) cache.keys[head][pos * HEAD + d] = key[d], cache.values[head][pos * HEAD + d] = kept(qkv[(HEADS + KEYS + head / COPIES) * HEAD + d]);
         }
     }
+    std::vector<std::unique_ptr<Holes>> holes;
+    for (u32 n = 0; n < firsts.size(); n++) holes.push_back(std::make_unique<Holes>(tables + n * WORDS_OF_TABLE, A::begin(firsts[n])));
 #if AMK_ROW_PACKETS
     // The step before this one has stored everything, this one nothing yet.
     fill(OUTPUT, END, false, ABSENT), fill(OUTPUT, END, true, 0);

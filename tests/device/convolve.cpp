@@ -26,6 +26,8 @@ static Record record_of(u32 number) {
     const u32 weights = WEIGHT + (number * LEN + FIRST) * TAPS, apart = AMK_ROWS ? 4 : 2;
     return {UNITS, X, OUTPUT + FIRST / apart, 0, FIRST, weights, 0, number, GATE, 0};
 }
+// The first position that a step at `pos` reads.
+static u32 first_read(u32 pos) { return pos + 1 > TAPS ? pos + 1 - TAPS : 0; }
 static Vector drawn_vector() {
     Vector v(LEN);
     for (float& x : v) x = rounded(drawn());
@@ -50,6 +52,8 @@ static void step(u32 number, const u32 (&rows)[SEQUENCES]) {
             put(X, row, x), put(GATE, row, gates[row]), of_row.push_back(n);
         }
     params.row_count = of_row.size();
+    std::vector<std::unique_ptr<Holes>> holes;
+    for (u32 n = 0; n < SEQUENCES; n++) holes.push_back(std::make_unique<Holes>(tables + n * BLOCKS, first_read(inputs[number][n].size() / LEN - rows[n])));
     by_all<convolve_rows>(record_of(number));
     const Worker w = any_worker();
     for (u32 row = 0; row < of_row.size(); row++)
@@ -72,6 +76,7 @@ static void step(u32 number, u32 sequence) {
     all.insert(all.end(), x.begin(), x.end());
     for (u32 i = 0; i < LEN; i += 2)
         packets[X + i / 2] = (u64)7 << 32 | pack_bf16(x[i], x[i + 1]), packets[GATE + i / 2] = (u64)7 << 32 | pack_bf16(gate[i], gate[i + 1]);
+    const Holes holes(tables + sequence * BLOCKS, first_read(params.pos));
     by_all<convolve>(record_of(number));
     for (u32 i = FIRST; i < FIRST + 8 * UNITS; i++) {
         const u64 found = packets[OUTPUT + i / 2];

@@ -117,7 +117,10 @@ template <class A> struct Check {
     u32 held(u32 at) const { return min((pos - at + 15) / 16, (u32)A::CHUNK_GROUPS); }
     // The pieces that the loader asks for, of the last head of the second layer.
     void fed(u32 split, const std::vector<u32>& chunks) {
-        Loading l = {{CACHE, BLOCKS, 0, TABLE.data()}, pos, 0, {0}};
+        // Of the blocks before a window the table has none.
+        std::vector<u32> table = TABLE;
+        std::fill(table.begin(), table.begin() + A::begin(pos) / 64, ~0u);
+        Loading l = {{CACHE, BLOCKS, 0, table.data()}, pos, 0, {0}};
         const Record r = {A::KV_HEADS - 1, 1, split};
         Feed feed = {};
         u32 piece = 0;

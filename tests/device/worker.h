@@ -127,6 +127,16 @@ struct Timed {
 struct Shared; // the including file has what the bodies keep
 AMK_DEVICE float constant(const Elem* c, u32 i) { return __uint_as_float((u32)c[i] << 16); }
 
+// A page table while a body runs: positions before `first` are read by nobody, and the pages that have no others were given back.
+class Holes {
+    u32* const table;
+    std::vector<u32> given;
+
+public:
+    Holes(u32* table, u32 first) : table(table), given(table, table + first / 64) { std::fill(table, table + given.size(), ~0u); }
+    ~Holes() { std::copy(given.begin(), given.end(), table); }
+};
+
 // Small numbers, the same in each run.
 static float drawn() {
     static u32 state = 1;

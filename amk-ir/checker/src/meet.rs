@@ -2,7 +2,8 @@
 //!
 //! Tile `x` at position `p` and tile `y` at position `q` share an element if in each dimension both
 //! are not empty and each begins before the other ends. Bounds have slope 0 or 1, so each of these
-//! inequalities limits `p`, `q` or `q - p`.
+//! inequalities limits `p`, `q` or `q - p`. A bound `max(0, pos - N)` is below another where both 0
+//! and `pos - N` are; another is below it where it is below `pos - N`, as none is below 0.
 
 use amk_ir::{Bound, Region};
 
@@ -84,8 +85,20 @@ impl Meet {
     }
 
     /// Adds the inequality `a < b`; `None` where it never holds.
-    fn less(&mut self, (a, of_a): (Bound, Of), (b, of_b): (Bound, Of)) -> Option<()> {
-        let gap = i64::from(b.base) - i64::from(a.base);
+    fn less(&mut self, (a, of_a): (Bound, Of), b: (Bound, Of)) -> Option<()> {
+        if a.pos && a.behind {
+            self.line_less((Bound::fixed(0), of_a), b)?;
+        }
+        self.line_less((a, of_a), b)
+    }
+
+    /// The same for the lines of the bounds.
+    fn line_less(&mut self, (a, of_a): (Bound, Of), (b, of_b): (Bound, Of)) -> Option<()> {
+        let constant = |bound: Bound| match bound.pos && bound.behind {
+            true => -i64::from(bound.base),
+            false => i64::from(bound.base),
+        };
+        let gap = constant(b) - constant(a);
         match (a.pos, b.pos) {
             (true, false) => {
                 let own = self.of_mut(of_a);
@@ -150,7 +163,7 @@ mod tests {
 
     /// All bounds of one dimension up to 3.
     fn regions() -> Vec<Region> {
-        let bounds = || (0..4).flat_map(|base| [Bound::fixed(base), Bound::at_pos(base)]);
+        let bounds = || (0..4).flat_map(|base| [Bound::fixed(base), Bound::at_pos(base), Bound::behind(base)]);
         let intervals = bounds().flat_map(|lo| bounds().map(move |hi| Interval { lo, hi }));
         intervals.map(|interval| Region::new(&[interval]).expect("rank 1")).collect()
     }

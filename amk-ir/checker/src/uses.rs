@@ -35,7 +35,7 @@ impl Use<'_> {
 
 /// Whether a tile depends on the position.
 pub(crate) fn moves(region: &Region) -> bool {
-    region.intervals().iter().any(|interval| interval.lo.pos || interval.hi.pos)
+    region.intervals().iter().any(|interval| interval.moves())
 }
 
 /// All operands, in eager order.

@@ -137,21 +137,22 @@ fn check_at(
 }
 
 /// By dimension, the fixed bounds of a buffer's tiles, in order, and the offsets from the position
-/// of the moving ones.
+/// of the moving ones. 0 is among the fixed ones: there a bound behind the position begins to move.
 struct Bounds {
-    fixed: Vec<Vec<u64>>,
-    moving: Vec<HashSet<u64>>,
+    fixed: Vec<Vec<i64>>,
+    moving: Vec<HashSet<i64>>,
 }
 
 impl Bounds {
     fn of(buffer: &Buffer, uses: &[Use<'_>]) -> Self {
-        let mut fixed: Vec<Vec<u64>> = buffer.shape.iter().map(|&extent| vec![0, extent.into()]).collect();
+        let mut fixed: Vec<Vec<i64>> = buffer.shape.iter().map(|&extent| vec![0, extent.into()]).collect();
         let mut moving = vec![HashSet::new(); fixed.len()];
         for one in uses {
             for (n, interval) in one.operand.region.intervals().iter().enumerate() {
                 for bound in [interval.lo, interval.hi] {
                     if bound.pos {
-                        moving[n].insert(bound.base.into());
+                        let base = i64::from(bound.base);
+                        moving[n].insert(if bound.behind { -base } else { base });
                     } else {
                         fixed[n].push(bound.base.into());
                     }
@@ -175,8 +176,8 @@ impl Bounds {
         for (dimension, (fixed, moving)) in self.fixed.iter().zip(&self.moving).enumerate() {
             budget.take(moving.len() as u64, "comparing the bounds of a period")?;
             for &offset in moving {
-                let next = fixed.partition_point(|&fixed| fixed < offset + u64::from(first));
-                if fixed.get(next).is_some_and(|&fixed| fixed <= offset + u64::from(last)) {
+                let next = fixed.partition_point(|&fixed| fixed < offset + i64::from(first));
+                if fixed.get(next).is_some_and(|&fixed| fixed <= offset + i64::from(last)) {
                     return Err(Refusal::Period { first, last, buffer, dimension });
                 }
             }

@@ -3,7 +3,9 @@
 use crate::expr::{Expr, Op};
 use crate::schedule::CACHES;
 use crate::signature::TensorClass;
-use crate::{Buffer, BufferKind, Call, CallRows, DType, Interval, Operand, Param, Program, Region, Routed, TableId};
+use crate::{
+    Bound, Buffer, BufferKind, Call, CallRows, DType, Interval, Operand, Param, Program, Region, Routed, TableId,
+};
 
 /// The part of a call that its function sees; most calls of an instruction share one.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -118,7 +120,7 @@ enum Length {
 
 impl Length {
     fn of(interval: Interval, whole: u32) -> Self {
-        match interval.lo.pos || interval.hi.pos {
+        match interval.moves() {
             true => Self::Moving { interval, whole },
             false => Self::Fixed(interval.hi.base.saturating_sub(interval.lo.base)),
         }
@@ -128,7 +130,10 @@ impl Length {
         match self {
             Self::Fixed(length) => Expr::Const(length.into()),
             Self::Moving { interval: Interval { lo, hi }, .. } => {
-                let base = Expr::Const(i64::from(hi.base) - i64::from(lo.base));
+                if lo.behind || hi.behind {
+                    return Expr::binary(Op::Sub, value(hi), value(lo));
+                }
+                let base = Expr::Const(hi.offset() - lo.offset());
                 match (lo.pos, hi.pos) {
                     (false, true) => Expr::binary(Op::Add, Expr::name("pos"), base),
                     (true, false) => Expr::binary(Op::Sub, base, Expr::name("pos")),
@@ -138,6 +143,16 @@ impl Length {
             // Not a name that a signature can have.
             Self::Rows(table, group) => Expr::name(format!("rows {table}[{group}]")),
         }
+    }
+}
+
+/// A bound at any position.
+fn value(bound: Bound) -> Expr {
+    let constant = Expr::Const(bound.base.into());
+    match (bound.pos, bound.behind) {
+        (false, _) => constant,
+        (true, false) => Expr::binary(Op::Add, Expr::name("pos"), constant),
+        (true, true) => Expr::binary(Op::Max, Expr::Const(0), Expr::binary(Op::Sub, Expr::name("pos"), constant)),
     }
 }
 

@@ -3,7 +3,7 @@
 use super::bound;
 use super::place::share;
 use super::unroll::{PlannedCall, Unrolled};
-use crate::expr::Expr;
+use crate::expr::{Expr, Op};
 use crate::graph::Graph;
 use crate::graph_error::GraphError;
 use crate::program::Param;
@@ -226,7 +226,7 @@ pub(super) fn grid_value(signature: &Signature, call: &PlannedCall, expr: &Expr)
     })
 }
 
-/// The concrete region of an operand; bounds may be `pos + constant`.
+/// The concrete region of an operand; bounds may be `pos + constant` or `max(0, pos + constant)`.
 pub(super) fn region(spans: &[Span], shape: &[u32], env: &TileEnv, name: &str) -> Result<Region, GraphError> {
     let mut intervals = Vec::with_capacity(shape.len());
     for (dim, &extent) in shape.iter().enumerate() {
@@ -244,12 +244,20 @@ pub(super) fn region(spans: &[Span], shape: &[u32], env: &TileEnv, name: &str) -
 
 fn bound(expr: &Expr, env: &TileEnv, name: &str) -> Result<Bound, GraphError> {
     let bad = |why: String| {
-        let help = "use grid variables, tiles, dims and at most `+ pos`";
+        let help = "use grid variables, tiles, dims and at most `+ pos`, from 0 on: `max(0, pos - W)`";
         GraphError::new("AMK0612", format!("bound `{expr}` of `{name}` {why}"), help)
     };
-    let affine = expr.affine("pos", &|name| env.get(name).copied());
-    let moves = || bad("is not `pos + constant`".to_owned());
-    let (slope, base) = affine.map_err(|error| bad(format!("has no value: {error}")))?.ok_or_else(moves)?;
+    let moves = || bad("is not `pos + constant` or `max(0, pos + constant)`".to_owned());
+    let line = |expr: &Expr| {
+        let affine = expr.affine("pos", &|name| env.get(name).copied());
+        affine.map_err(|error| bad(format!("has no value: {error}")))
+    };
+    if let Expr::Binary(Op::Max, a, b) = expr
+        && let (Some((0, 0)), Some((1, offset))) | (Some((1, offset)), Some((0, 0))) = (line(a)?, line(b)?)
+    {
+        return Bound::from_pos(offset).ok_or_else(|| bad("has over 32 bits".to_owned()));
+    }
+    let (slope, base) = line(expr)?.ok_or_else(moves)?;
     let base = u32::try_from(base).map_err(|_| bad(format!("is {base} at position 0, no element")))?;
     match slope {
         0 => Ok(Bound::fixed(base)),

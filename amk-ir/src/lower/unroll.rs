@@ -2,7 +2,7 @@
 //! tensors.
 
 use super::bound;
-use crate::expr::Expr;
+use crate::expr::{Expr, Op};
 use crate::graph::{Arg, CallNode, Graph, Instance, KernelParamKind, Node, SignalMap, WaitMap};
 use crate::graph_error::GraphError;
 use crate::layout::{FieldKind, FieldPath, Layout};
@@ -143,11 +143,12 @@ fn instance_dims(graph: &Graph, instance: &Instance) -> Result<BTreeMap<String, 
     if errors.is_empty() { Ok(dims) } else { Err(errors) }
 }
 
-/// Whether a call reads all positions of heads up to its own: behind the first dimension there is
-/// one that begins at the same position in all steps and ends at the call's own. Without heads it
-/// is a sequence of inputs, as a convolution's.
+/// Whether a call reads all positions of heads up to its own, or the last of them: behind the first
+/// dimension there is one that begins at the same position in all steps, or at `max(0, pos - ..)`,
+/// and ends at the call's own. Without heads it is a sequence of inputs, as a convolution's.
 fn is_cache(region: &[Span]) -> bool {
-    let is_past = |span: &Span| matches!(span, Span::Range { lo, hi } if !moves(lo) && moves(hi));
+    let is_last = |lo: &Expr| matches!(lo, Expr::Binary(Op::Max, ..));
+    let is_past = |span: &Span| matches!(span, Span::Range { lo, hi } if (!moves(lo) || is_last(lo)) && moves(hi));
     region.iter().skip(1).any(is_past)
 }
 

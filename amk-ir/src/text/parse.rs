@@ -495,8 +495,11 @@ fn interval(cursor: &mut Cursor<'_>, buffer: BufferId, shape: Option<&[u32]>, di
     if cursor.eat("..") {
         return Ok(Interval { lo, hi: bound(cursor)? });
     }
-    match lo.base.checked_add(1) {
-        Some(base) => Ok(Interval { lo, hi: Bound { base, ..lo } }),
+    if lo.behind {
+        return cursor.expected("`..`: `max(0, pos-N)` begins an interval");
+    }
+    match lo.next() {
+        Some(hi) => Ok(Interval { lo, hi }),
         None => {
             let max = u64::from(u32::MAX) - 1;
             Err(start.error(ParseCause::TooLarge { number: lo.to_string(), max }))
@@ -520,10 +523,18 @@ fn bound(cursor: &mut Cursor<'_>) -> Parsed<Bound> {
         let base = if cursor.eat("+") { cursor.u32("a number")? } else { 0 };
         return Ok(Bound::at_pos(base));
     }
+    if cursor.eat_word("max") {
+        for token in ["(", "0", ",", "pos", "-"] {
+            cursor.expect(token, "`max(0, pos-N)`")?;
+        }
+        let back = cursor.u32("a number")?;
+        cursor.expect(")", "`)`")?;
+        return Ok(Bound::behind(back));
+    }
     if cursor.at_digit() {
         return cursor.u32("a number").map(Bound::fixed);
     }
-    cursor.expected("a bound: a number, `pos` or `pos+N`")
+    cursor.expected("a bound: a number, `pos`, `pos+N` or `max(0, pos-N)`")
 }
 
 /// The rows of a call, after the word.

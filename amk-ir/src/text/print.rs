@@ -265,7 +265,7 @@ pub(crate) fn interval_text(interval: Interval, extent: Option<u32>) -> String {
     let Interval { lo, hi } = interval;
     if extent.is_some_and(|extent| interval == Interval::fixed(0, extent)) {
         "..".to_owned()
-    } else if lo.pos == hi.pos && lo.base.checked_add(1) == Some(hi.base) {
+    } else if lo.next() == Some(hi) {
         lo.to_string()
     } else {
         interval.to_string()

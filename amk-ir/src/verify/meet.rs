@@ -47,20 +47,21 @@ impl Meet {
             meet.p = (1, 0);
         }
         for (x, y) in a.intervals().iter().zip(b.intervals()) {
-            // Two intervals meet where the larger start is below the smaller end.
-            for (lo, lo_p) in [(x.lo, true), (y.lo, false)] {
+            // Two intervals meet where the larger start is below the smaller end. No start is below
+            // 0, so of an end behind the position its line alone counts.
+            for (start, lo_p) in [(x.lo, true), (y.lo, false)] {
                 for (hi, hi_p) in [(x.hi, true), (y.hi, false)] {
-                    meet.require(lo, lo_p, hi, hi_p);
+                    start.lines().for_each(|lo| meet.require(lo, lo_p, hi, hi_p));
                 }
             }
         }
         meet
     }
 
-    /// Requires `lo < hi`; each bound is of the tile at `p` or of the one at `q`.
-    fn require(&mut self, lo: Bound, lo_p: bool, hi: Bound, hi_p: bool) {
-        let gap = i64::from(hi.base) - i64::from(lo.base);
-        match (lo.pos, hi.pos) {
+    /// Requires `lo < hi`; each is of the tile at `p` or of the one at `q`.
+    fn require(&mut self, (moves, lo): (bool, i64), lo_p: bool, hi: Bound, hi_p: bool) {
+        let gap = hi.offset() - lo;
+        match (moves, hi.pos) {
             (false, false) => {
                 if gap <= 0 {
                     self.p = (1, 0);

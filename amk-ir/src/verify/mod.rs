@@ -78,9 +78,9 @@
 //! which it meets decides: the next step (the next use of the slot for packets), or further where
 //! both tiles move with the position.
 //!
-//! *Positions.* Bounds are constants or `pos + constant`, so between two meetings of bounds their
-//! order, and with it which cells exist and who touches them, stays the same. One position from
-//! each stretch stands for all.
+//! *Positions.* Bounds are constants, `pos + constant`, or `max(0, pos - constant)`, which is 0
+//! until its line passes 0. So between two meetings of bounds their order, and with it which cells
+//! exist and who touches them, stays the same. One position from each stretch stands for all.
 //!
 //! *Transitivity.* Ordering each access after the last writer of a cell, and each write after the
 //! readers since, orders all.

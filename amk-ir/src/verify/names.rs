@@ -103,7 +103,7 @@ impl<'a> Names<'a> {
     }
 
     pub(super) fn moves(self, party: &Party) -> bool {
-        party.region.intervals().iter().any(|interval| interval.lo.pos || interval.hi.pos)
+        party.region.intervals().iter().any(|interval| interval.moves())
     }
 
     pub(super) fn shape_of(self, site: Site) -> String {

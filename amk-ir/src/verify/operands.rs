@@ -82,7 +82,7 @@ fn overlap(program: &Program, storages: &Storages, pair: &[Access; 2], budget: &
 /// The runs of bytes that an access touches at one position or another, in order; `None` beyond the
 /// budget. Storages of shared bytes with more positions are refused as a whole.
 fn runs_at_all_positions(program: &Program, access: &Access, budget: &mut Budget) -> Option<Runs> {
-    let moves = access.operand.region.intervals().iter().any(|interval| interval.lo.pos || interval.hi.pos);
+    let moves = access.operand.region.intervals().iter().any(|interval| interval.moves());
     let positions = if moves { program.positions.min(MOST_SHARED_POSITIONS) } else { 1 };
     let buffer = &program.buffers[access.operand.buffer.index()];
     let mut runs = Vec::new();

@@ -6,6 +6,7 @@ use super::found::Found;
 use super::meet::Meet;
 use super::names::Names;
 use super::storage::bytes;
+use super::structure::first_beyond;
 use super::violation::{Party, Site, TooMuch, Violation};
 use crate::{Bound, Buffer, BufferId, BufferKind, Call, CallRows, Interval, Operand, Program, Region, Steps, TaskId};
 use std::collections::BTreeMap;
@@ -55,17 +56,13 @@ fn kind(program: &Program, operand: &Operand) -> Option<BufferKind> {
     program.buffers.get(operand.buffer.index()).map(|buffer| buffer.kind)
 }
 
-const fn moves(interval: &Interval) -> bool {
-    interval.lo.pos || interval.hi.pos
-}
-
 /// The dimensions of states that some tile moves in, by buffer.
 fn moving_dims(program: &Program) -> BTreeMap<BufferId, Vec<usize>> {
     let mut found: BTreeMap<BufferId, Vec<usize>> = BTreeMap::new();
     for operand in calls(program).flat_map(|(_, _, call)| &call.operands) {
         if kind(program, operand) == Some(BufferKind::State) {
             let dims = found.entry(operand.buffer).or_default();
-            let moving = operand.region.intervals().iter().enumerate().filter(|(_, interval)| moves(interval));
+            let moving = operand.region.intervals().iter().enumerate().filter(|(_, interval)| interval.moves());
             dims.extend(moving.map(|(dim, _)| dim));
             dims.sort_unstable();
             dims.dedup();
@@ -125,7 +122,8 @@ pub(super) fn of_every_step(stand_in: &Program) -> Option<Program> {
 fn moving_packets(program: &Program) -> Option<BufferId> {
     let mut operands = calls(program).flat_map(|(_, _, call)| &call.operands);
     let packet = |buffer: BufferId| program.buffers.get(buffer.index()).is_some_and(Buffer::is_packet);
-    let moving = operands.find(|operand| packet(operand.buffer) && operand.region.intervals().iter().any(moves));
+    let moving =
+        operands.find(|operand| packet(operand.buffer) && operand.region.intervals().iter().any(Interval::moves));
     moving.map(|operand| operand.buffer)
 }
 
@@ -187,7 +185,7 @@ fn declared(program: &Program, rows: u32, found: &mut Found) {
 fn shared_bytes(program: &Program) -> Option<BufferId> {
     let mut own: Vec<bool> = program.buffers.iter().map(|buffer| buffer.kind == BufferKind::State).collect();
     for operand in calls(program).flat_map(|(_, _, call)| &call.operands) {
-        if operand.region.intervals().iter().any(moves)
+        if operand.region.intervals().iter().any(Interval::moves)
             && let Some(own) = own.get_mut(operand.buffer.index())
         {
             *own = true;
@@ -237,18 +235,7 @@ fn operand(program: &Program, site: Site, operand: &Operand, of: CallRows, found
 
 /// Whether a tile has nothing at any position.
 fn is_empty(region: &Region, positions: u32) -> bool {
-    // Each dimension has something from one position to another.
-    let (mut first, mut last) = (0, i64::from(positions) - 1);
-    for Interval { lo, hi } in region.intervals() {
-        let len = i64::from(hi.base) - i64::from(lo.base);
-        match (lo.pos, hi.pos) {
-            (false, true) => first = first.max(1 - len),
-            (true, false) => last = last.min(len - 1),
-            _ if len <= 0 => return true,
-            _ => {}
-        }
-    }
-    first > last
+    Meet::of(region, region, positions).within(0, 0).is_none()
 }
 
 /// A row writes a state at its own position alone, where tiles move: the contract of a step is
@@ -285,8 +272,7 @@ fn inside(program: &Program, site: Site, row: &Region, shape: &[u32], found: &mu
     for ((interval, &extent), dim) in row.intervals().iter().zip(shape).zip(0..) {
         let extent = u64::from(extent);
         if interval.hi.at(last) > extent {
-            let position = if interval.hi.pos { (extent + 1).saturating_sub(u64::from(interval.hi.base)) } else { 0 };
-            found.push(Violation::OutOfBounds { site, dim: Some(dim), position: position as u32 });
+            found.push(Violation::OutOfBounds { site, dim: Some(dim), position: first_beyond(interval.hi, extent) });
         }
     }
 }
@@ -455,8 +441,8 @@ pub(super) fn words(violation: &Violation, names: Names<'_>) -> Words {
         Violation::RowBound { site, dim } => {
             let headline = format!("tile {} of {} cuts a dimension that moves", names.site(*site), names.call(*site));
             let note = format!(
-                "other tiles move with the position in dimension {dim}: with rows a bound there is `pos + N`, 0 or \
-                 the extent"
+                "other tiles move with the position in dimension {dim}: with rows a bound there is `pos + N`, \
+                 `max(0, pos - N)`, 0 or the extent"
             );
             (headline, vec![note], "cut another dimension".into())
         }

@@ -5,7 +5,7 @@
 use super::budget::Budget;
 use super::sync::Rows;
 use super::violation::{Party, Site, TooMuch};
-use crate::{Buffer, BufferId, BufferKind, Exchange, Operand, Program, TaskId};
+use crate::{Buffer, BufferId, BufferKind, Exchange, Interval, Operand, Program, TaskId};
 use core::ops::Range;
 
 /// An access with its place in the program.
@@ -84,7 +84,7 @@ impl Storages {
             let kind = &mut this.kinds[storage];
             kind.written |= operand.access.writes();
             kind.routed |= operand.routed.is_some();
-            kind.moves |= operand.region.intervals().iter().any(|i| i.lo.pos || i.hi.pos);
+            kind.moves |= operand.region.intervals().iter().any(Interval::moves);
             this.starts[storage + 1] += 1;
         });
         for n in 1..self.starts.len() {
@@ -212,7 +212,8 @@ impl Storages {
             for &moving in &moving {
                 let from = fixed.partition_point(|&fixed| fixed < moving);
                 for &fixed in &fixed[from..] {
-                    let meet = fixed - moving;
+                    // At most 32 bits, as both are.
+                    let meet = u32::try_from(fixed - moving).unwrap_or(u32::MAX);
                     let first = meet.saturating_sub(steps);
                     if first > last {
                         break;
@@ -226,17 +227,18 @@ impl Storages {
         Some(positions)
     }
 
-    /// Fixed and moving bounds of a dimension of a storage of one buffer, in order; moving ones at
-    /// position 0.
-    fn bounds(&self, program: &Program, storage: usize, dim: usize) -> (Vec<u32>, Vec<u32>) {
+    /// Fixed and moving bounds of a dimension of a storage of one buffer, in order; the lines of
+    /// moving ones at position 0. A bound behind the position stays at 0, a fixed bound, until its
+    /// line passes it.
+    fn bounds(&self, program: &Program, storage: usize, dim: usize) -> (Vec<i64>, Vec<i64>) {
         let intervals = self.accesses(storage).iter().filter_map(|a| a.operand.region.intervals().get(dim));
-        let mut fixed: Vec<u32> = Vec::new();
-        let mut moving: Vec<u32> = Vec::new();
+        let mut fixed: Vec<i64> = Vec::new();
+        let mut moving: Vec<i64> = Vec::new();
         for bound in intervals.flat_map(|interval| [interval.lo, interval.hi]) {
-            if bound.pos { moving.push(bound.base) } else { fixed.push(bound.base) }
+            if bound.pos { moving.push(bound.offset()) } else { fixed.push(bound.offset()) }
         }
         for &buffer in self.buffers.row(storage as u32) {
-            fixed.extend([0, program.buffers[buffer.index()].shape.get(dim).copied().unwrap_or(0)]);
+            fixed.extend([0, program.buffers[buffer.index()].shape.get(dim).copied().unwrap_or(0).into()]);
         }
         for bounds in [&mut fixed, &mut moving] {
             bounds.sort_unstable();

@@ -8,8 +8,8 @@ use super::meet::Meet;
 use super::routing;
 use super::violation::{Capacity, Mismatch, NoPacket, Reference, Shaped, Site, Violation};
 use crate::{
-    Buffer, BufferId, BufferKind, Call, Element, EventId, Exchange, Instruction, Interval, MAX_RANK, Param, Program,
-    Queues, Region, Task, TaskId,
+    Bound, Buffer, BufferId, BufferKind, Call, Element, EventId, Exchange, Instruction, Interval, MAX_RANK, Param,
+    Program, Queues, Region, Task, TaskId,
 };
 
 /// Reusable memory of the family.
@@ -244,8 +244,8 @@ fn params(task: TaskId, n: u32, call: &Call, found: &mut Found) {
     }
 }
 
-/// The tile lies in its buffer at every position. Bounds grow with the position or stay, so the
-/// extremes decide.
+/// The tile lies in its buffer at every position. Bounds grow with the position, or stay and then
+/// grow, and so do lengths, or they shrink: the extremes decide.
 fn tile(program: &Program, site: Site, buffer: &Buffer, intervals: &[Interval], found: &mut Found) {
     if intervals.len() != buffer.shape.len() {
         found.push(Violation::OutOfBounds { site, dim: None, position: 0 });
@@ -256,14 +256,13 @@ fn tile(program: &Program, site: Site, buffer: &Buffer, intervals: &[Interval], 
         let dim = dim as u32;
         let extent = u64::from(extent);
         if interval.hi.at(last) > extent {
-            let position = if interval.hi.pos { (extent + 1).saturating_sub(u64::from(interval.hi.base)) } else { 0 };
-            found.push(Violation::OutOfBounds { site, dim: Some(dim), position: position as u32 });
+            found.push(Violation::OutOfBounds { site, dim: Some(dim), position: first_beyond(interval.hi, extent) });
         }
         let crosses = |p| interval.lo.at(p) > interval.hi.at(p);
         if crosses(0) || crosses(last) {
-            let meets = u64::from(interval.hi.base).saturating_sub(u64::from(interval.lo.base));
-            let at = if crosses(0) { 0 } else { meets + 1 };
-            found.push(Violation::EmptyTile { site, dim, crosses_at: Some(at as u32) });
+            // The end has not moved yet.
+            let at = if crosses(0) { 0 } else { first_beyond(interval.lo, interval.hi.at(0)) };
+            found.push(Violation::EmptyTile { site, dim, crosses_at: Some(at) });
         } else if interval.len_at(0) == 0 && interval.len_at(last) == 0 {
             found.push(Violation::EmptyTile { site, dim, crosses_at: None });
         }
@@ -276,6 +275,12 @@ fn tile(program: &Program, site: Site, buffer: &Buffer, intervals: &[Interval], 
     {
         found.push(Violation::EmptyTile { site, dim: dim as u32, crosses_at: None });
     }
+}
+
+/// The first position at which a bound is beyond `end`, where it is at some.
+pub(super) fn first_beyond(bound: Bound, end: u64) -> u32 {
+    let position = if bound.pos { end as i64 + 1 - bound.offset() } else { 0 };
+    position.max(0) as u32
 }
 
 /// Bytes of a buffer with all its slots.

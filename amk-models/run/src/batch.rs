@@ -147,7 +147,7 @@ impl<'t, V: RowVm> Batch<'t, V> {
         checked(prompt, limits.positions)?;
         let room = limits.positions - prompt.len() + 1;
         let limit = request.max_tokens.unwrap_or(usize::MAX).min(room);
-        let pages = RowLimits::pages_of((prompt.len() + limit).min(limits.positions));
+        let pages = limits.pages_at_once((prompt.len() + limit).min(limits.positions));
         if pages > limits.pages {
             return Err(RowsError::Pages { needed: pages, free: limits.pages, pages: limits.pages }.into());
         }
@@ -296,7 +296,7 @@ impl<'t, V: RowVm> Batch<'t, V> {
         if let Some((source, shared)) = self.beginning(prompt)? {
             let sequence = self.session.fork(source, shared)?;
             self.kept.use_again(source);
-            if self.make_room(pages - shared / PAGE)? {
+            if self.make_room(pages - self.shared_for_good(shared))? {
                 return Ok(Some((sequence, shared)));
             }
             self.session.drop(sequence)?;
@@ -304,8 +304,15 @@ impl<'t, V: RowVm> Batch<'t, V> {
         Ok(self.make_room(pages)?.then(|| (self.session.add(), 0)))
     }
 
+    /// Pages of so many shared tokens that a sequence never has to have for itself: none, where it
+    /// leaves them behind.
+    fn shared_for_good(&self, tokens: usize) -> usize {
+        if self.session.limits().reach.is_some() { 0 } else { tokens / PAGE }
+    }
+
     /// The sequence that has most of a prompt's beginning, and how many tokens. The prompt's last
-    /// token runs in any case: its logits are wanted.
+    /// token runs in any case: its logits are wanted. One that has left behind what the next rows
+    /// would read is of no use.
     fn beginning(&self, prompt: &[u32]) -> Result<Option<(SequenceId, usize)>, RowsError> {
         if !self.kept.keeps() {
             return Ok(None);
@@ -318,7 +325,8 @@ impl<'t, V: RowVm> Batch<'t, V> {
             // Whole pages: it goes on writing its last.
             found.push((sequence, common(&history[..ran], before) / PAGE * PAGE));
         }
-        let longest = found.into_iter().max_by_key(|&(_, shared)| shared);
+        let usable = |&(sequence, shared): &(SequenceId, usize)| self.session.can_keep(sequence, shared).is_ok();
+        let longest = found.into_iter().filter(usable).max_by_key(|&(_, shared)| shared);
         Ok(longest.filter(|&(_, shared)| shared >= LEAST_SHARED))
     }
 
@@ -328,8 +336,13 @@ impl<'t, V: RowVm> Batch<'t, V> {
         let mut needed = pages;
         for (&sequence, (_, Writing { pages, shared, .. })) in &self.live {
             let len = self.session.len(sequence)?;
-            // A shared page is copied before it is written.
-            let own = if len > *shared { RowLimits::pages_of(len) } else { shared / PAGE };
+            let own = match self.session.limits().reach {
+                // What others have too stays with them when it is left behind.
+                Some(_) => self.session.own_pages(sequence)?,
+                // A shared page is copied before it is written.
+                None if len > *shared => RowLimits::pages_of(len),
+                None => shared / PAGE,
+            };
             needed += pages.saturating_sub(own);
         }
         while self.session.free_pages() < needed {

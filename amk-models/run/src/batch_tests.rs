@@ -18,7 +18,7 @@ impl RowVm for Count {
     type Error = core::convert::Infallible;
 
     fn limits(&self) -> RowLimits {
-        RowLimits { rows: 4, positions: 40, pages: 2 }
+        RowLimits { rows: 4, positions: 40, pages: 2, reach: None }
     }
 
     fn edit_page(&mut self, _: PageEdit) -> Result<(), Self::Error> {
@@ -215,7 +215,7 @@ impl RowVm for Mixed {
     type Error = core::convert::Infallible;
 
     fn limits(&self) -> RowLimits {
-        RowLimits { rows: 12, positions: 60, pages: 4 }
+        RowLimits { rows: 12, positions: 60, pages: 4, reach: None }
     }
 
     fn chooses(&self) -> bool {
@@ -340,6 +340,60 @@ fn rows_are_kept_alike_while_a_text_has_guesses() {
     };
     assert_eq!(steps_of(&[(Speculate::Never, 3)]), [false; 3]);
     assert_eq!(steps_of(&[(Speculate::Never, 5), (Speculate::Lookup, 3)]), [true, true, true, false, false]);
+}
+
+/// A VM that counts, and whose rows read their last positions alone.
+#[derive(Default)]
+struct Windowed(Count);
+
+impl RowVm for Windowed {
+    type Error = amk::rows::contract::Breach;
+
+    fn limits(&self) -> RowLimits {
+        RowLimits { rows: 4, positions: 900, pages: 7, reach: Some(10) }
+    }
+
+    fn edit_page(&mut self, _: PageEdit) -> Result<(), Self::Error> {
+        Ok(())
+    }
+
+    fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error> {
+        amk::rows::contract::check(self.limits(), &rows)?;
+        let Ok(()) = self.0.step_rows(rows);
+        Ok(())
+    }
+
+    fn logits(&self, row: usize) -> &[f32] {
+        self.0.logits(row)
+    }
+}
+
+#[test]
+fn texts_with_a_window_are_longer_than_the_pages() {
+    let tokenizer = tokenizer();
+    let mut batch = Batch::new(Windowed::default(), &tokenizer).keeping(1);
+    let mut run = |prompts: &[&[u32]], tokens: usize| {
+        let request = Request { max_tokens: Some(tokens), speculate: Speculate::Lookup, ..Request::default() };
+        prompts.iter().for_each(|prompt| _ = batch.add(prompt, &request).unwrap());
+        let mut ended = BTreeMap::new();
+        let mut see = |id: TextId, event: Event<'_>| {
+            if let Event::Ended(generated) = event {
+                ended.insert(id, (generated.tokens, generated.prompt_run));
+            }
+            Ok(())
+        };
+        while batch.step(&mut see).unwrap() {}
+        ended.into_values().collect::<Vec<_>>()
+    };
+    let counted = |first: u32, tokens: u32| (first..first + tokens).map(|token| token % TOKENS as u32).collect();
+    // Each can come to need 3 pages of 7; 800 positions take 13.
+    let texts = run(&[&[1], &[20], &[30]], 800);
+    assert_eq!(texts, [(counted(2, 800), 1), (counted(21, 800), 1), (counted(31, 800), 1)]);
+    // The last one is kept: what goes on from its end does not run again, its beginning does.
+    let whole: Vec<u32> = counted(30, 800);
+    let beginning = &whole[..300];
+    assert_eq!(run(&[&whole], 2), [(counted(30, 802)[800..].to_vec(), 1)]);
+    assert_eq!(run(&[beginning], 2), [(counted(30, 302)[300..].to_vec(), 300)]);
 }
 
 /// A VM that counts on a device of its own, and notes when it runs.

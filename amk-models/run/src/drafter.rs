@@ -63,6 +63,8 @@ impl<V: RowVm> Drafter<V> {
         let same = text.given.iter().zip(ask.history).take_while(|(a, b)| a == b).count();
         // The last token runs again where it has run, for its logits.
         let kept = same.min(ask.history.len() - 1).min(session.len(text.sequence)?);
+        // What it has left behind runs again from the start.
+        let kept = if session.can_keep(text.sequence, kept).is_ok() { kept } else { 0 };
         session.rollback(text.sequence, kept)?;
         session.push(text.sequence, &tokens(&ask.history[kept..]))?;
         text.given = ask.history.to_vec();

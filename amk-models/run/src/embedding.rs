@@ -171,7 +171,7 @@ mod tests {
         type Error = core::convert::Infallible;
 
         fn limits(&self) -> RowLimits {
-            RowLimits { rows: 2, positions: 5, pages: 1 }
+            RowLimits { rows: 2, positions: 5, pages: 1, reach: None }
         }
 
         fn edit_page(&mut self, _: PageEdit) -> Result<(), Self::Error> {

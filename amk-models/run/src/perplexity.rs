@@ -122,7 +122,7 @@ mod tests {
         type Error = core::convert::Infallible;
 
         fn limits(&self) -> RowLimits {
-            RowLimits { rows: 3, positions: 16, pages: 1 }
+            RowLimits { rows: 3, positions: 16, pages: 1, reach: None }
         }
 
         fn edit_page(&mut self, _: PageEdit) -> Result<(), Self::Error> {

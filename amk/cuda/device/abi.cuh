@@ -128,7 +128,7 @@ struct TileWords {
     // Upper half of the start.
     u32 at_high;
     // kind | rank << 8 | bounds that move with the position, a bit a dimension: lower << 16,
-    // upper << 20.
+    // upper << 20 | those of them that are behind it: lower << 24, upper << 28.
     u32 form;
     // Lower bounds.
     u32 lo[4];

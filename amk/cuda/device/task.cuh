@@ -18,8 +18,13 @@ struct Tile : TileWords {
     AMK_DEVICE u32 kind() const { return form & 255; }
     AMK_DEVICE u32 rank() const { return form >> 8 & 255; }
     AMK_DEVICE bool moves(u32 d) const { return form >> 16 >> d & 17; }
-    AMK_DEVICE u32 first(u32 d, u32 pos) const { return lo[d] + (form >> 16 >> d & 1 ? pos : 0); }
-    AMK_DEVICE u32 last(u32 d, u32 pos) const { return hi[d] + (form >> 20 >> d & 1 ? pos : 0); }
+    // A bound: constant, `pos + base`, or `max(0, pos - base)`.
+    AMK_DEVICE static u32 bound(u32 base, u32 bits, u32 pos) {
+        if (bits & 256) return pos > base ? pos - base : 0;
+        return base + (bits & 1 ? pos : 0);
+    }
+    AMK_DEVICE u32 first(u32 d, u32 pos) const { return bound(lo[d], form >> 16 >> d, pos); }
+    AMK_DEVICE u32 last(u32 d, u32 pos) const { return bound(hi[d], form >> 20 >> d, pos); }
     AMK_DEVICE u32 extent(u32 d) const { return hi[d] - lo[d]; }
     // Unrolled: an index that is not a constant would put the tile into memory.
     AMK_DEVICE u32 len() const {

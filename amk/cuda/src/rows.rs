@@ -20,6 +20,7 @@ use amk::rows::{PageEdit, PlacedRow, RowLimits, RowVm, contract};
 use amk::vm::Bindings;
 use amk::{Megakernel, Token};
 use amk_ir::graph::Instance;
+use amk_ir::rows::reach;
 use amk_ir::schedule::{PartialRing, PartialSchedule, RowSchedule};
 use amk_ir::verify::Verified;
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, PinnedHostSlice, sys};
@@ -46,6 +47,8 @@ pub struct RowsVm {
     widths: Vec<Width>,
     /// The program for steps of exactly one row, where there is one.
     alone: Option<Width>,
+    /// The last positions of which a row reads anything in any of the programs; `None`: all.
+    reach: Option<usize>,
     /// Whether such steps run that of several rows all the same.
     keeps_alike: bool,
     logits: CudaSlice<f32>,
@@ -166,6 +169,8 @@ impl RowsVm {
             Width::new(&stream, function, ready, shared, options.trace).ok()
         });
         let widest = widths.last().ok_or(CudaError::NoRows)?;
+        let reaches = widths.iter().map(|width| reach(width.verified.program()));
+        let reach = reaches.collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().max());
         let len = rows.most as usize * widest.plan.sizes.padded_vocab() as usize;
         let words = stream.alloc_zeros::<u32>(rows.most as usize * ROW_WORDS)?;
         let logits = memory::logits(&stream, len)?;
@@ -181,6 +186,7 @@ impl RowsVm {
             target,
             widths,
             alone,
+            reach: reach.map(|reach| reach as usize),
             keeps_alike: false,
             logits,
             host_logits,
@@ -333,6 +339,7 @@ impl RowVm for RowsVm {
             rows: self.plan().rows().unwrap_or(0) as usize,
             positions: self.plan().sizes.context as usize,
             pages: self.plan().pages as usize,
+            reach: self.reach,
         }
     }
 

@@ -1,7 +1,7 @@
 //! The contract of a step, checked by every VM before it runs: no page that a row writes is one
-//! that a row of another sequence can see.
+//! that a row of another sequence can see, and what a row reads has a page.
 
-use super::{PAGE, PlacedRow, RowLimits};
+use super::{HOLE, PAGE, PlacedRow, RowLimits};
 use std::collections::HashMap;
 
 /// How the rows of a step break its contract.
@@ -45,6 +45,18 @@ pub enum Breach {
         /// Pages that exist.
         pages: usize,
     },
+    /// A page that a row reads was given back.
+    #[error("row {row} is at position {pos} and reads from {first} on, and its page table has a hole before {end}")]
+    Hole {
+        /// The row.
+        row: usize,
+        /// Its position.
+        pos: u32,
+        /// The first position that it reads.
+        first: usize,
+        /// One past the last position of the hole.
+        end: usize,
+    },
     /// Rows with one page table are not at consecutive positions.
     #[error("rows {row} and {} have one page table, but not consecutive positions", row + 1)]
     Order {
@@ -86,7 +98,7 @@ pub fn check(limits: RowLimits, rows: &[PlacedRow]) -> Result<(), Breach> {
     for chunk in &chunks {
         let last = &rows[chunk.end - 1];
         let (blocks, first) = (last.pos.index() / PAGE + 1, rows[chunk.start].pos.index() / PAGE);
-        for (block, &page) in last.pages[..blocks].iter().enumerate() {
+        for (block, &page) in last.pages[..blocks].iter().enumerate().filter(|(_, page)| **page != HOLE) {
             match writers.get(page) {
                 Some(writer) if writer != chunk.start || block < first => {
                     return Err(Breach::Shared { writer, page, other: chunk.start });
@@ -127,7 +139,12 @@ fn fits(limits: RowLimits, row: usize, placed: &PlacedRow) -> Result<(), Breach>
     }
     let blocks = pos.index() / PAGE + 1;
     let Some(own) = table.get(..blocks) else { return Err(Breach::Short { row, pos: pos.0, pages: table.len() }) };
-    match own.iter().find(|&&page| page as usize >= pages) {
+    // A row's own page is none that it may leave behind.
+    let first = limits.first_read(pos.index()).min(pos.index());
+    if let Some(hole) = own[first / PAGE..].iter().rposition(|&page| page == HOLE) {
+        return Err(Breach::Hole { row, pos: pos.0, first, end: (first / PAGE + hole + 1) * PAGE });
+    }
+    match own.iter().find(|&&page| page != HOLE && page as usize >= pages) {
         Some(&page) => Err(Breach::Unknown { row, page, pages }),
         None => Ok(()),
     }
@@ -153,7 +170,7 @@ mod tests {
     use crate::tensor::{Pos, Token};
     use std::sync::Arc;
 
-    const LIMITS: RowLimits = RowLimits { rows: 6, positions: 300, pages: 8 };
+    const LIMITS: RowLimits = RowLimits { rows: 6, positions: 300, pages: 8, reach: None };
 
     fn row(pos: u32, pages: &[u32]) -> PlacedRow {
         PlacedRow { token: Token(0), pos: Pos(pos), pages: Arc::from(pages), wanted: false, choice: None }
@@ -169,6 +186,19 @@ mod tests {
         assert_eq!(check(LIMITS, &forks), Ok(()));
         let prompt: Vec<PlacedRow> = (62..67).map(|pos| row(pos, &[5, 6])).collect();
         assert_eq!(check(LIMITS, &prompt), Ok(()));
+    }
+
+    #[test]
+    fn a_hole_is_where_no_row_reads() {
+        let limits = RowLimits { reach: Some(10), ..LIMITS };
+        let hole = |rows: &[PlacedRow]| check(limits, rows).map_err(|breach| breach.to_string());
+        assert_eq!(hole(&[row(73, &[HOLE, 1])]), Ok(()));
+        let reads = "row 0 is at position 72 and reads from 63 on, and its page table has a hole before 64";
+        assert_eq!(hole(&[row(72, &[HOLE, 1]), row(73, &[HOLE, 1])]), Err(reads.to_owned()));
+        assert!(hole(&[row(130, &[0, HOLE, 1])]).is_err());
+        assert_eq!(hole(&[row(140, &[0, HOLE, 1]), row(140, &[HOLE, HOLE, 2])]), Ok(()));
+        assert!(hole(&[row(140, &[0, 1, HOLE])]).is_err(), "its own page");
+        assert!(check(LIMITS, &[row(140, &[HOLE, 1, 2])]).is_err(), "it reads all positions");
     }
 
     #[test]

@@ -21,7 +21,7 @@ mod vm;
 
 pub use choice::{Choice, Draw, LogitChange, Outcome};
 pub use sequences::{PageEdit, Placed, RowsError, SequenceId, Sequences};
-pub use vm::{PlacedRow, RowLimits, RowVm};
+pub use vm::{HOLE, PlacedRow, ROLLBACK, RowLimits, RowVm};
 
 use crate::tensor::{Pos, Token};
 

@@ -1,8 +1,9 @@
 //! Sequences, their page tables, and the contract of a step.
 
 use super::pool::Pool;
-use super::{PAGE, PlacedRow, Row, RowLimits};
-use core::fmt;
+use super::{HOLE, PAGE, PlacedRow, ROLLBACK, Row, RowLimits};
+use core::ops::Range;
+use core::{fmt, mem};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -89,6 +90,19 @@ pub enum RowsError {
         /// Positions to keep.
         kept: usize,
     },
+    /// What rows after the positions that should be kept would read was given back.
+    #[error(
+        "{sequence} cannot go on after {kept} positions: rows there read pages before position {first}, which were \
+         given back"
+    )]
+    GivenBack {
+        /// The sequence.
+        sequence: SequenceId,
+        /// Positions to keep.
+        kept: usize,
+        /// The first position that still has a page.
+        first: usize,
+    },
 }
 
 /// The rows of a step with their pages, and what to do before it.
@@ -124,6 +138,8 @@ pub enum PageEdit {
 struct Sequence {
     /// The page of each block of positions.
     pages: Vec<u32>,
+    /// Blocks whose pages were given back, the first ones: [`HOLE`]s.
+    holes: usize,
     /// Positions that have been written.
     len: usize,
     /// Whether its last page may hold something behind them: of what was rolled back, or of the
@@ -206,35 +222,61 @@ impl Sequences {
         self.ids().next().is_none()
     }
 
+    /// Pages that a sequence has and shares with no other.
+    ///
+    /// # Errors
+    /// [`RowsError::Unknown`].
+    pub fn own_pages(&self, id: SequenceId) -> Result<usize, RowsError> {
+        let Sequence { pages, holes, .. } = self.get(id)?;
+        Ok(pages[*holes..].iter().filter(|&&page| self.pool.users(page) == 1).count())
+    }
+
+    /// Checks that a sequence can go on after its first `len` positions: it has these, and all that
+    /// the rows after them read.
+    ///
+    /// # Errors
+    /// [`RowsError::Unknown`], [`RowsError::Truncate`] and [`RowsError::GivenBack`].
+    pub fn can_keep(&self, id: SequenceId, len: usize) -> Result<(), RowsError> {
+        let sequence = self.get(id)?;
+        if len > sequence.len {
+            return Err(RowsError::Truncate { sequence: id, len: sequence.len, kept: len });
+        }
+        let holes = sequence.holes.min(RowLimits::pages_of(len));
+        if holes > self.limits.first_read(len) / PAGE {
+            return Err(RowsError::GivenBack { sequence: id, kept: len, first: sequence.holes * PAGE });
+        }
+        Ok(())
+    }
+
     /// Adds a sequence with the first `len` positions of another. The two share their pages; who
     /// appends to a shared page first goes on in a copy of it.
     ///
     /// # Errors
-    /// [`RowsError::Unknown`], and [`RowsError::Truncate`] where the sequence is shorter.
+    /// As [`Self::can_keep`].
     pub fn fork(&mut self, id: SequenceId, len: usize) -> Result<SequenceId, RowsError> {
+        self.can_keep(id, len)?;
         let original = self.get(id)?;
-        if len > original.len {
-            return Err(RowsError::Truncate { sequence: id, len: original.len, kept: len });
-        }
         let pages = original.pages[..RowLimits::pages_of(len)].to_vec();
+        let holes = original.holes.min(pages.len());
         let stale = original.stale || len < original.len;
-        pages.iter().for_each(|&page| self.pool.share(page));
-        Ok(self.insert(Sequence { pages, len, stale }))
+        pages[holes..].iter().for_each(|&page| self.pool.share(page));
+        Ok(self.insert(Sequence { pages, holes, len, stale }))
     }
 
-    /// Keeps the first `len` positions of a sequence; the others can be written again.
+    /// Keeps the first `len` positions of a sequence; the others can be written again. What its
+    /// last step appended can be taken back in any case, and [`ROLLBACK`] positions before the step
+    /// that began furthest.
     ///
     /// # Errors
-    /// As [`Self::fork`].
+    /// As [`Self::can_keep`].
     pub fn truncate(&mut self, id: SequenceId, len: usize) -> Result<(), RowsError> {
+        self.can_keep(id, len)?;
         let sequence = self.get_mut(id)?;
-        if len > sequence.len {
-            return Err(RowsError::Truncate { sequence: id, len: sequence.len, kept: len });
-        }
         sequence.stale |= len < sequence.len;
         sequence.len = len;
         let left = sequence.pages.split_off(RowLimits::pages_of(len));
-        left.into_iter().for_each(|page| self.pool.release(page));
+        sequence.holes = sequence.holes.min(sequence.pages.len());
+        left.into_iter().filter(|&page| page != HOLE).for_each(|page| self.pool.release(page));
         Ok(())
     }
 
@@ -253,7 +295,8 @@ impl Sequences {
     /// positions from then on.
     ///
     /// # Errors
-    /// Any [`RowsError`] but [`RowsError::Truncate`]; nothing has changed then.
+    /// Any [`RowsError`] but [`RowsError::Truncate`] and [`RowsError::GivenBack`]; nothing has
+    /// changed then.
     pub fn place(&mut self, rows: &[Row]) -> Result<Placed, RowsError> {
         let chunks = self.chunks(rows)?;
         let counts: Vec<_> = chunks.iter().map(|chunk| (chunk.sequence, chunk.len)).collect();
@@ -263,6 +306,9 @@ impl Sequences {
             return Err(RowsError::Pages { needed, free, pages });
         }
         let mut placed = Placed { edits: Vec::new(), rows: Vec::with_capacity(rows.len()) };
+        for chunk in &chunks {
+            self.give_back(chunk.sequence)?;
+        }
         for chunk in &chunks {
             let table = self.extend(chunk, &mut placed.edits)?;
             let rows = rows[chunk.first..chunk.first + chunk.len].iter();
@@ -310,27 +356,50 @@ impl Sequences {
         (!sequence.len.is_multiple_of(PAGE)).then(|| sequence.pages[sequence.len / PAGE])
     }
 
+    /// The blocks of a sequence whose pages its next row leaves behind.
+    fn left_behind(&self, sequence: &Sequence) -> Range<usize> {
+        let kept = self.limits.first_read(sequence.len.saturating_sub(ROLLBACK)) / PAGE;
+        sequence.holes..kept.max(sequence.holes)
+    }
+
+    /// Gives back the pages that neither the next rows of a sequence read nor those that it can be
+    /// rolled back to.
+    fn give_back(&mut self, id: SequenceId) -> Result<(), RowsError> {
+        let left = self.left_behind(self.get(id)?);
+        let sequence = self.get_mut(id)?;
+        sequence.holes = left.end;
+        let pages: Vec<u32> = sequence.pages[left].iter_mut().map(|page| mem::replace(page, HOLE)).collect();
+        pages.into_iter().for_each(|page| self.pool.release(page));
+        Ok(())
+    }
+
     /// Free pages that a step needs for so many rows of each sequence: new ones, and copies of
-    /// shared ones. The last sequence that appends to a page keeps it.
+    /// shared ones, less those that the step gives back. The last sequence that appends to a page
+    /// keeps it.
     ///
     /// # Errors
     /// [`RowsError::Unknown`].
     pub fn pages_for(&self, counts: &[(SequenceId, usize)]) -> Result<usize, RowsError> {
-        let (mut new, mut open) = (0, BTreeMap::<u32, u32>::new());
+        let (mut new, mut open, mut left) = (0, BTreeMap::<u32, u32>::new(), BTreeMap::<u32, u32>::new());
         for &(id, rows) in counts {
             let sequence = self.get(id)?;
             new += RowLimits::pages_of(sequence.len + rows) - sequence.pages.len();
             if let Some(page) = Self::open_page(sequence) {
                 *open.entry(page).or_default() += 1;
             }
+            for &page in &sequence.pages[self.left_behind(sequence)] {
+                *left.entry(page).or_default() += 1;
+            }
         }
-        let copies = open.into_iter().map(|(page, appending)| appending.min(self.pool.users(page) - 1) as usize);
-        Ok(new + copies.sum::<usize>())
+        let users = |page: &u32| self.pool.users(*page) - left.get(page).copied().unwrap_or(0);
+        let copies: usize = open.iter().map(|(page, &appending)| appending.min(users(page) - 1) as usize).sum();
+        let free = left.keys().filter(|page| users(page) == 0).count();
+        Ok((new + copies).saturating_sub(free))
     }
 
     /// Gives a sequence the pages for its rows.
     fn extend(&mut self, chunk: &Chunk, edits: &mut Vec<PageEdit>) -> Result<Arc<[u32]>, RowsError> {
-        let Sequence { mut pages, len, stale } = self.get(chunk.sequence)?.clone();
+        let Sequence { mut pages, holes, len, stale } = self.get(chunk.sequence)?.clone();
         let out = || RowsError::Pages { needed: 1, free: 0, pages: self.limits.pages };
         if let Some(open) = pages.get_mut(len / PAGE) {
             if self.pool.users(*open) > 1 {
@@ -352,7 +421,7 @@ impl Sequences {
             pages.push(page);
         }
         let table = Arc::from(pages.as_slice());
-        *self.get_mut(chunk.sequence)? = Sequence { pages, len, stale: false };
+        *self.get_mut(chunk.sequence)? = Sequence { pages, holes, len, stale: false };
         Ok(table)
     }
 }
@@ -362,7 +431,7 @@ mod tests {
     use super::*;
     use crate::tensor::{Pos, Token};
 
-    const LIMITS: RowLimits = RowLimits { rows: 100, positions: 200, pages: 6 };
+    const LIMITS: RowLimits = RowLimits { rows: 100, positions: 200, pages: 6, reach: None };
 
     fn rows(sequence: SequenceId, positions: core::ops::Range<u32>) -> Vec<Row> {
         positions.map(|pos| Row { token: Token(pos), pos: Pos(pos), sequence, wanted: false }).collect()
@@ -417,6 +486,48 @@ mod tests {
         let b = sequences.add();
         let placed = sequences.place(&rows(b, 0..70)).unwrap();
         assert_eq!((placed.edits, &*placed.rows[0].pages), (vec![PageEdit::Clear { page: 0, first: 0 }], &[0, 1][..]));
+    }
+
+    #[test]
+    fn pages_behind_a_window_are_given_back() {
+        let limits = RowLimits { positions: 1000, pages: 4, reach: Some(70), ..LIMITS };
+        let mut sequences = Sequences::new(limits);
+        let a = sequences.add();
+        for first in (0..940).step_by(20) {
+            let placed = sequences.place(&rows(a, first..first + 20)).unwrap();
+            let kept = (first as usize + 1).saturating_sub(70 + ROLLBACK) / PAGE;
+            let table = &placed.rows[0].pages;
+            assert_eq!(table.iter().position(|&page| page != HOLE), Some(kept), "{first}: {table:?}");
+            assert!(limits.pages - sequences.free_pages() <= limits.pages_at_once(940));
+        }
+        assert_eq!(sequences.free_pages(), 1);
+        // The step at 920 gave back what rows before 856 read.
+        let cannot = RowsError::GivenBack { sequence: a, kept: 832, first: 12 * PAGE };
+        assert_eq!(sequences.truncate(a, 832), Err(cannot.clone()));
+        assert!(sequences.fork(a, 832).is_err() && cannot.to_string().contains("before position 768"));
+        sequences.truncate(a, 940 - ROLLBACK).unwrap();
+        sequences.truncate(a, 837).unwrap();
+        assert_eq!(sequences.truncate(a, 836), Err(RowsError::GivenBack { sequence: a, kept: 836, first: 12 * PAGE }));
+        // From the start everything is written again.
+        sequences.truncate(a, 0).unwrap();
+        assert_eq!((sequences.free_pages(), sequences.place(&rows(a, 0..5)).unwrap().rows[0].pages.len()), (4, 1));
+    }
+
+    #[test]
+    fn a_page_goes_back_when_the_last_that_shares_it_leaves_it_behind() {
+        let limits = RowLimits { positions: 1000, pages: 9, reach: Some(1), ..LIMITS };
+        let mut sequences = Sequences::new(limits);
+        let a = sequences.add();
+        (0..3).for_each(|at| _ = sequences.place(&rows(a, 64 * at..64 * (at + 1))).unwrap());
+        let b = sequences.fork(a, 192).unwrap();
+        assert_eq!((sequences.free_pages(), sequences.own_pages(a), sequences.own_pages(b)), (7, Ok(0), Ok(0)));
+        // Both leave the page before the last behind: where one does, it is not free.
+        assert_eq!(sequences.pages_for(&[(a, 1)]), Ok(1));
+        assert_eq!(sequences.pages_for(&[(a, 1), (b, 1)]), Ok(1));
+        sequences.place(&rows(a, 192..193)).unwrap();
+        assert_eq!((sequences.free_pages(), sequences.own_pages(a)), (6, Ok(1)));
+        sequences.place(&rows(b, 192..193)).unwrap();
+        assert_eq!(sequences.free_pages(), 6);
     }
 
     #[test]

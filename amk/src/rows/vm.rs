@@ -15,6 +15,9 @@ pub struct RowLimits {
     pub positions: usize,
     /// Pages of [`PAGE`] positions, for all sequences.
     pub pages: usize,
+    /// The last positions, its own included, of which a row reads anything
+    /// ([`amk_ir::rows::reach`]); `None`: all. Pages before them are given back.
+    pub reach: Option<usize>,
 }
 
 impl RowLimits {
@@ -22,7 +25,30 @@ impl RowLimits {
     pub const fn pages_of(positions: usize) -> usize {
         positions.div_ceil(PAGE)
     }
+
+    /// The first position of which a row at `pos` reads anything.
+    pub const fn first_read(&self, pos: usize) -> usize {
+        match self.reach {
+            Some(reach) => (pos + 1).saturating_sub(reach),
+            None => 0,
+        }
+    }
+
+    /// The most pages that a sequence has at a time until it has so many positions.
+    pub fn pages_at_once(&self, positions: usize) -> usize {
+        // What a step's rows read and write, and what the sequence can be rolled back by.
+        let at_once = self.reach.map(|reach| reach + self.rows + ROLLBACK - 1);
+        let pages = Self::pages_of(positions);
+        at_once.map_or(pages, |positions| pages.min((positions.max(1) - 1).div_ceil(PAGE) + 1))
+    }
 }
+
+/// Positions before a step that a sequence can be rolled back by in any case: more than anyone
+/// guesses at a time. Pages that only rows before them read are given back.
+pub const ROLLBACK: usize = PAGE;
+
+/// In a page table, instead of a page that was given back: no row of the step reads it.
+pub const HOLE: u32 = u32::MAX;
 
 /// A row with the pages of its sequence.
 #[derive(Clone, PartialEq, Debug)]
@@ -31,7 +57,8 @@ pub struct PlacedRow {
     pub token: Token,
     /// The position.
     pub pos: Pos,
-    /// The page of each block of [`PAGE`] positions up to the row's.
+    /// The page of each block of [`PAGE`] positions up to the row's, or [`HOLE`] where it was given
+    /// back.
     pub pages: Arc<[u32]>,
     /// Whether its outputs are wanted.
     pub wanted: bool,

@@ -1,7 +1,7 @@
 //! State kept from step to step.
 
 use super::{Cells, Pos, Shape, ShapeError, e4m3};
-use crate::rows::{PAGE, PageEdit};
+use crate::rows::{HOLE, PAGE, PageEdit};
 use amk_ir::schedule::CACHES;
 use amk_ir::{Bound, DType, MAX_RANK, Region};
 use core::fmt;
@@ -187,7 +187,7 @@ impl State {
             let bound = |bound: Bound| (bound.at(u64::from(pos.0)) as usize).min(self.shape[dim]);
             let (lo, hi) = (bound(interval.lo), bound(interval.hi));
             let paged = self.pages.as_ref().is_some_and(|pages| pages.dim == dim);
-            if interval.lo.pos || interval.hi.pos || paged {
+            if interval.moves() || paged {
                 view.window[dim] = (lo, hi);
             } else {
                 view.offset += lo * self.strides[dim];
@@ -299,7 +299,10 @@ impl State {
             }
             let end = out.len() + row_len;
             let inside = at[..outer].iter().zip(&self.window).all(|(index, (lo, hi))| (lo..hi).contains(&index));
-            let has_page = self.pages.as_ref().is_none_or(|pages| at[pages.dim] / PAGE < pages.table.len());
+            let has_page = self
+                .pages
+                .as_ref()
+                .is_none_or(|pages| pages.table.get(at[pages.dim] / PAGE).is_some_and(|&page| page != HOLE));
             if inside && has_page {
                 let (lo, hi) = self.window[outer];
                 let first = self.index_of(at[..outer].iter().copied()) + lo;

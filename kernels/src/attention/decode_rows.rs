@@ -100,9 +100,14 @@ impl<'c, 'p> Layer<'c, 'p> {
         Ok(read("input, row", place, &[elements]))
     }
 
-    /// The record's kv head in a cache: the row's own position, or all up to it.
+    /// The record's kv head in a cache: the row's own position, or those of the window that ends
+    /// with it, without a window all up to it.
     fn cached(&self, cache: BufferId, own: bool) -> DecodedOperand {
-        let (lo, access) = if own { (Bound::at_pos(0), Access::Write) } else { (Bound::fixed(0), Access::Read) };
+        let (lo, access) = match (own, self.form.window) {
+            (true, _) => (Bound::at_pos(0), Access::Write),
+            (false, None | Some(0)) => (Bound::fixed(0), Access::Read),
+            (false, Some(window)) => (Bound::behind(window - 1), Access::Read),
+        };
         let fixed = |range: Range<u32>| Interval::fixed(range.start, range.end);
         let head = self.record.row;
         let intervals = [fixed(head..head + 1), Interval { lo, hi: Bound::at_pos(1) }, fixed(0..self.form.head_dim)];

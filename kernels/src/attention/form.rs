@@ -2,7 +2,7 @@
 //! their window, their rotation or the bound of their scores.
 
 use crate::fused::Decoder;
-use amk::ir::{BufferId, DType, Program};
+use amk::ir::{Bound, BufferId, DType, Program};
 use amk_cuda::plan::Plan;
 
 /// Constants of a kind of fused attention: the arguments of `Attention` in `turns.cuh`.
@@ -84,6 +84,14 @@ impl AttentionForm {
         match self.cap {
             Some(_) => "amk_kernels::capped_attention",
             None => "amk_kernels::window_attention",
+        }
+    }
+
+    /// Where the positions that are attended to begin.
+    pub(super) fn first(self) -> Bound {
+        match self.window {
+            Some(window @ 1..) => Bound::behind(window - 1),
+            _ => Bound::fixed(0),
         }
     }
 

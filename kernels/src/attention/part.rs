@@ -33,7 +33,7 @@ const NOTHING: f32 = f32::MIN;
     shape = "q: [G*P*D], k: [G, C, D], v: [G, C, D], group: P, run: RUN, splits: SPLITS, split: SPLIT, window: WINDOW \
              -> (partial: [G*P, 1, D], lse: [G*P, 1])",
     task = "g in 0..G step 1: partial[g*P..(g+1)*P, .., ..], lse[g*P..(g+1)*P, ..] <- q[g*P*D..(g+1)*P*D], \
-            k[g..g+1, 0..pos+1, ..], v[g..g+1, 0..pos+1, ..]"
+            k[g..g+1, max(0, pos-WINDOW+1)..pos+1, ..], v[g..g+1, max(0, pos-WINDOW+1)..pos+1, ..]"
 )]
 #[allow(clippy::too_many_arguments, reason = "the geometry of the splits")]
 pub fn attention_part(
@@ -62,7 +62,7 @@ pub fn attention_part(
     shape = "q: [G*P*D], k: [G, C, D], v: [G, C, D], group: P, run: RUN, splits: SPLITS, split: SPLIT, window: WINDOW \
              -> (partial: [G*P, 1, D], lse: [G*P, 1])",
     task = "g in 0..G step 1: partial[g*P..(g+1)*P, .., ..], lse[g*P..(g+1)*P, ..] <- q[g*P*D..(g+1)*P*D], \
-            k[g..g+1, 0..pos+1, ..], v[g..g+1, 0..pos+1, ..]"
+            k[g..g+1, max(0, pos-WINDOW+1)..pos+1, ..], v[g..g+1, max(0, pos-WINDOW+1)..pos+1, ..]"
 )]
 #[allow(clippy::too_many_arguments, reason = "the geometry of the splits")]
 pub fn capped_attention_part(

@@ -117,12 +117,13 @@ fn rows_of(plan: &Plan, number: u32) -> Range<u32> {
     number * block..((number + 1) * block).min(rows)
 }
 
-/// A kv head's positions of a cache: the row's own one, or all up to it.
-fn cached(cache: BufferId, head: u32, head_dim: u32, own: bool) -> Operand {
-    let positions = Interval { lo: if own { Bound::at_pos(0) } else { Bound::fixed(0) }, hi: Bound::at_pos(1) };
+/// A kv head's positions of a cache, which are read from `lo` up to the row's own, or its own one,
+/// which is written.
+fn cached(cache: BufferId, head: u32, head_dim: u32, read_from: Option<Bound>) -> Operand {
+    let (lo, access) = read_from.map_or((Bound::at_pos(0), Access::Write), |lo| (lo, Access::Read));
+    let positions = Interval { lo, hi: Bound::at_pos(1) };
     let intervals = [Interval::fixed(head, head + 1), positions, Interval::fixed(0, head_dim)];
     let region = Region::new(&intervals).unwrap_or(Region::full(&[]));
-    let access = if own { Access::Write } else { Access::Read };
     Operand { buffer: cache, region, access, early: false, routed: None }
 }
 
@@ -175,7 +176,7 @@ impl PhaseKind for Append {
         let norm = head_norms.map(|[_, norm]| norm);
         let Some(key) = turned(task, layer, &rows, read(k, std::slice::from_ref(&own)), norm) else { return };
         for (cache, x) in [(keys, key), (values, read(v, &[own]))] {
-            let operands = vec![cached(cache, head, head_dim, true), x];
+            let operands = vec![cached(cache, head, head_dim, None), x];
             task.call_of_rows(&rows, "amk_kernels::kv_append", operands, vec![Param::Pos]);
         }
     }
@@ -227,7 +228,7 @@ impl PhaseKind for AttendRows {
         let own = elements(&(kv_head * group..(kv_head + 1) * group), head_dim);
         let (x, norm) = (read(q, std::slice::from_ref(&own)), head_norms.map(|[norm, _]| norm));
         let Some(x) = turned(task, layer, &rows, x, norm) else { return };
-        let [keys, values] = caches.map(|cache| cached(cache, kv_head, head_dim, false));
+        let [keys, values] = caches.map(|cache| cached(cache, kv_head, head_dim, Some(form.first())));
         let window = Param::U32(form.last(&task.plan.program));
         let mut params = vec![Param::F32(decoder.score_scale)];
         params.extend(form.cap.map(Param::F32));
@@ -284,7 +285,7 @@ impl PhaseKind for Parts {
             let (split, rows) = ((column + row) % splits, row..row + 1);
             let x = read(q, &[elements(&queries, head_dim)]);
             let Some(x) = turned(task, layer, &rows, x, norm) else { return };
-            let [keys, values] = caches.map(|cache| cached(cache, kv_head, head_dim, false));
+            let [keys, values] = caches.map(|cache| cached(cache, kv_head, head_dim, Some(form.first())));
             let operands = vec![
                 x,
                 keys,

@@ -16,7 +16,8 @@ use core::ops::Range;
     op = "window_attention",
     shape = "q: [Q], k: [G, C, D], v: [G, C, D], window: W -> y: [Q]",
     multiples = "Q % D, Q / D % G",
-    task = "h in 0..Q step D: y[h..h+D] <- q[h..h+D], k[h*G/Q..h*G/Q+1, 0..pos+1, ..], v[h*G/Q..h*G/Q+1, 0..pos+1, ..]",
+    task = "h in 0..Q step D: y[h..h+D] <- q[h..h+D], k[h*G/Q..h*G/Q+1, max(0, pos-W+1)..pos+1, ..], \
+            v[h*G/Q..h*G/Q+1, max(0, pos-W+1)..pos+1, ..]",
     cuda = "body.cuh"
 )]
 pub fn window_attention(q: &Tensor, k: &State, v: &State, scale: f32, window: usize, pos: Pos) -> Tensor {
@@ -34,7 +35,8 @@ pub fn window_attention(q: &Tensor, k: &State, v: &State, scale: f32, window: us
     op = "capped_attention",
     shape = "q: [Q], k: [G, C, D], v: [G, C, D], window: W -> y: [Q]",
     multiples = "Q % D, Q / D % G",
-    task = "h in 0..Q step D: y[h..h+D] <- q[h..h+D], k[h*G/Q..h*G/Q+1, 0..pos+1, ..], v[h*G/Q..h*G/Q+1, 0..pos+1, ..]",
+    task = "h in 0..Q step D: y[h..h+D] <- q[h..h+D], k[h*G/Q..h*G/Q+1, max(0, pos-W+1)..pos+1, ..], \
+            v[h*G/Q..h*G/Q+1, max(0, pos-W+1)..pos+1, ..]",
     cuda = "body.cuh"
 )]
 pub fn capped_attention(q: &Tensor, k: &State, v: &State, scale: f32, cap: f32, window: usize, pos: Pos) -> Tensor {

@@ -22,9 +22,9 @@ fn dispatch(plan: &Plan) -> Option<String> {
     Some(format!("convolve{rows}(w, r)"))
 }
 
-/// Some channels of the inputs of this position, which are written, or of all up to it.
-fn inputs_of(buffer: BufferId, channels: &Range<u32>, access: Access) -> DecodedOperand {
-    let lo = if access == Access::Write { Bound::at_pos(0) } else { Bound::fixed(0) };
+/// Some channels of the inputs of this position, or of so many before it as well.
+fn inputs_of(buffer: BufferId, channels: &Range<u32>, before: u32, access: Access) -> DecodedOperand {
+    let lo = Bound::behind(before);
     let positions = Interval { lo, hi: Bound::at_pos(1) };
     let region = Region::new(&[positions, Interval::fixed(channels.start, channels.end)]);
     let region = region.unwrap_or(Region::full(&[]));
@@ -61,13 +61,13 @@ fn convolve<'p>(
         let all = [
             (
                 "amk_kernels::append",
-                vec![inputs_of(inputs, &own, Access::Write), read(of_x, x, from_ref(&own))],
+                vec![inputs_of(inputs, &own, 0, Access::Write), read(of_x, x, from_ref(&own))],
                 vec![Param::Pos],
             ),
             (
                 "amk_kernels::short_conv",
                 vec![
-                    inputs_of(inputs, &own, Access::Read),
+                    inputs_of(inputs, &own, taps - 1, Access::Read),
                     early("norm, units", weight, &[weights.clone(), 0..taps]),
                     write("units", y, &[0..len]),
                 ],

@@ -37,8 +37,8 @@ pub fn append(inputs: &mut State, x: &Tensor, pos: Pos) {
 /// y[n] = sum over l of w[n, l] * inputs[pos - (L - 1) + l, n]
 /// ```
 ///
-/// `inputs: [C, N]` f32, of which positions up to `pos` are read; `w: [N, L]` f32, f16 or bf16; `y:
-/// [N]` f32. Source: `torch.nn.Conv1d` with a group for each channel; `Lfm2ShortConv`.
+/// `inputs: [C, N]` f32, of which the last `L` positions are read; `w: [N, L]` f32, f16 or bf16;
+/// `y: [N]` f32. Source: `torch.nn.Conv1d` with a group for each channel; `Lfm2ShortConv`.
 ///
 /// # Panics
 /// When the shapes do not match or the position is outside the state.
@@ -46,7 +46,7 @@ pub fn append(inputs: &mut State, x: &Tensor, pos: Pos) {
     op = "short_conv",
     shape = "inputs: [C, N], w: [N, L] -> y: [N]",
     tile = "T = 16",
-    task = "n in 0..N step T: y[n..n+T] <- inputs[0..pos+1, n..n+T], w[n..n+T, ..]",
+    task = "n in 0..N step T: y[n..n+T] <- inputs[max(0, pos-L+1)..pos+1, n..n+T], w[n..n+T, ..]",
     cuda = "body.cuh"
 )]
 pub fn short_conv(inputs: &State, w: &Weight, pos: Pos) -> Tensor {

@@ -66,11 +66,12 @@ pub(crate) fn defines(plan: &Plan) -> String {
     macros.map(|(name, value)| format!("#define {name} ({value})\n")).concat()
 }
 
-/// Some channels of the inputs: those of this position, or of all up to it.
-fn inputs_of(buffer: BufferId, channels: &Range<u32>, own: bool) -> Operand {
-    let positions = Interval { lo: if own { Bound::at_pos(0) } else { Bound::fixed(0) }, hi: Bound::at_pos(1) };
+/// Some channels of the inputs: of the last `taps` positions, which are read, or of this one, which
+/// is written.
+fn inputs_of(buffer: BufferId, channels: &Range<u32>, taps: Option<u32>) -> Operand {
+    let positions = Interval { lo: Bound::behind(taps.map_or(0, |taps| taps - 1)), hi: Bound::at_pos(1) };
     let region = Region::new(&[positions, Interval::fixed(channels.start, channels.end)]);
-    let access = if own { Access::Write } else { Access::Read };
+    let access = if taps.is_some() { Access::Read } else { Access::Write };
     Operand { buffer, region: region.unwrap_or(Region::full(&[])), access, early: false, routed: None }
 }
 
@@ -87,10 +88,14 @@ impl PhaseKind for Convolve {
         for row in 0..rows.unwrap_or(1) {
             let y = task.local(len);
             let calls = [
-                ("amk_kernels::append", vec![inputs_of(inputs, own, true), read(x, from_ref(own))], vec![Param::Pos]),
+                ("amk_kernels::append", vec![inputs_of(inputs, own, None), read(x, from_ref(own))], vec![Param::Pos]),
                 (
                     "amk_kernels::short_conv",
-                    vec![inputs_of(inputs, own, false), early(weight, &[own.clone(), 0..taps]), write(y, &[0..len])],
+                    vec![
+                        inputs_of(inputs, own, Some(taps)),
+                        early(weight, &[own.clone(), 0..taps]),
+                        write(y, &[0..len]),
+                    ],
                     vec![Param::Pos],
                 ),
                 (

@@ -192,10 +192,10 @@ impl Draft<'_> {
 
     fn bound(&mut self, extent: u32) -> Bound {
         let ahead = extent + 1 - self.program.positions;
-        if self.rng.chance(60) {
-            Bound::at_pos(self.rng.below(ahead + 1))
-        } else {
-            Bound::fixed(self.rng.below(extent))
+        match self.rng.below(100) {
+            0..45 => Bound::at_pos(self.rng.below(ahead + 1)),
+            45..65 => Bound::behind(self.rng.between(1, self.program.positions)),
+            _ => Bound::fixed(self.rng.below(extent)),
         }
     }
 
@@ -206,7 +206,8 @@ impl Draft<'_> {
         let offset = self.rng.below(extent + 1 - positions);
         for _ in 0..8 {
             let interval = match self.rng.below(100) {
-                0..40 => Interval { lo: Bound::at_pos(offset), hi: Bound::at_pos(offset + 1) },
+                0..32 => Interval { lo: Bound::at_pos(offset), hi: Bound::at_pos(offset + 1) },
+                32..40 => Interval { lo: Bound::behind(self.rng.between(1, positions)), hi: Bound::at_pos(offset + 1) },
                 40..55 => Interval { lo: Bound::fixed(0), hi: Bound::at_pos(offset + 1) },
                 55..65 => Interval { lo: Bound::at_pos(offset), hi: Bound::fixed(extent) },
                 65..72 => Interval { lo: Bound::fixed(0), hi: Bound::at_pos(0) },

@@ -86,10 +86,15 @@ impl Draft<'_> {
             let ahead = self.rng.below(extent - positions + 1);
             if self.rng.chance(8) {
                 // Empty at position 0: elements from earlier positions.
-                return Interval { lo: Bound::fixed(0), hi: Bound::at_pos(0) };
+                let hi = if positions > 2 && self.rng.chance(30) { Bound::behind(1) } else { Bound::at_pos(0) };
+                return Interval { lo: Bound::fixed(0), hi };
             }
             let hi = Bound::at_pos(ahead + 1);
-            let lo = if self.rng.chance(40) { Bound::fixed(0) } else { Bound::at_pos(ahead) };
+            let lo = match self.rng.below(100) {
+                0..30 => Bound::fixed(0),
+                30..50 => Bound::behind(self.rng.between(1, positions)),
+                _ => Bound::at_pos(ahead),
+            };
             return Interval { lo, hi };
         }
         if self.rng.chance(35) {
@@ -109,7 +114,7 @@ impl Draft<'_> {
         }
         let mut region = *self.rng.pick(&self.written[buffer.index()].clone())?;
         for interval in region.intervals_mut() {
-            let fixed = !interval.lo.pos && !interval.hi.pos;
+            let fixed = !interval.moves();
             if fixed && self.rng.chance(30) {
                 let lo = self.rng.between(interval.lo.base, interval.hi.base - 1);
                 *interval = Interval::fixed(lo, self.rng.between(lo + 1, interval.hi.base));

@@ -60,7 +60,11 @@ fn access(rng: &mut Rng, program: &mut Program) {
     let extent = of.shape[0];
     if extent >= program.positions {
         let offset = rng.below(extent + 1 - program.positions);
-        let lo = if rng.chance(75) { Bound::at_pos(offset) } else { Bound::fixed(0) };
+        let lo = match rng.below(100) {
+            0..60 => Bound::at_pos(offset),
+            60..80 => Bound::behind(rng.between(1, program.positions)),
+            _ => Bound::fixed(0),
+        };
         let fixed = Interval::fixed(rng.below(extent), extent);
         let interval = if rng.chance(75) { Interval { lo, hi: Bound::at_pos(offset + 1) } } else { fixed };
         region.intervals_mut().iter_mut().take(1).for_each(|first| *first = interval);

@@ -188,9 +188,12 @@ pub(super) fn tile(operand: &mut Operand, class: Class, dim: usize, up: bool) ->
 
 fn bounds(operand: &mut Operand, class: Class, dim: usize, up: bool) -> Option<()> {
     let Interval { lo, hi } = operand.region.intervals_mut().get_mut(dim)?;
-    let shift = |bound: &mut Bound, up: bool| {
-        bound.base = if up { bound.base.saturating_add(1) } else { bound.base.saturating_sub(1) };
+    let shift = |bound: &mut Bound, up: bool| match (bound.behind, up) {
+        (true, up) => *bound = Bound::behind(if up { bound.base - 1 } else { bound.base.saturating_add(1) }),
+        (false, true) => bound.base = bound.base.saturating_add(1),
+        (false, false) => bound.base = bound.base.saturating_sub(1),
     };
+    let follow = |bound: &mut Bound| *bound = Bound { pos: !bound.pos, behind: false, ..*bound };
     match (class, up) {
         (Class::ShiftTile, up) => {
             shift(lo, up);
@@ -200,11 +203,13 @@ fn bounds(operand: &mut Operand, class: Class, dim: usize, up: bool) -> Option<(
         (Class::WidenTile, false) => shift(lo, false),
         (Class::NarrowTile, true) => shift(hi, false),
         (Class::NarrowTile, false) => shift(lo, true),
-        (Class::FollowBound, true) => hi.pos = !hi.pos,
-        (Class::FollowBound, false) => lo.pos = !lo.pos,
+        (Class::FollowBound, true) => follow(hi),
+        (Class::FollowBound, false) => follow(lo),
+        (Class::FallBehind, true) => *hi = Bound::behind(hi.base.max(1)),
+        (Class::FallBehind, false) => *lo = Bound::behind(lo.base.max(1)),
         _ => {
-            lo.pos = !lo.pos;
-            hi.pos = lo.pos;
+            follow(lo);
+            *hi = Bound { pos: lo.pos, behind: false, ..*hi };
         }
     }
     Some(())

@@ -61,6 +61,8 @@ pub enum Class {
     FollowPosition,
     /// A bound of a tile follows the position, or no longer does.
     FollowBound,
+    /// A bound of a tile is some elements behind the position.
+    FallBehind,
     /// Two buffers share memory.
     Alias,
     /// An operand is read before the waits.
@@ -117,7 +119,7 @@ pub enum Class {
 
 impl Class {
     /// All classes.
-    pub const ALL: [Self; 49] = [
+    pub const ALL: [Self; 50] = [
         Self::DropWait,
         Self::LowerWait,
         Self::RaiseWait,
@@ -141,6 +143,7 @@ impl Class {
         Self::NarrowTile,
         Self::FollowPosition,
         Self::FollowBound,
+        Self::FallBehind,
         Self::Alias,
         Self::Early,
         Self::FewerSlots,

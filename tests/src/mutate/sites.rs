@@ -27,8 +27,8 @@ pub fn sites(program: &Program, class: Class) -> Vec<Mutation> {
         Class::MorePositions => only(program.positions > 1),
         Class::SwapEager => pairs(program),
         Class::ShiftTile | Class::WidenTile | Class::NarrowTile => tiles(program, |_| true, &[false, true]),
-        Class::FollowPosition | Class::FollowBound if program.positions < 2 => Vec::new(),
-        Class::FollowBound => tiles(program, |_| true, &[false, true]),
+        Class::FollowPosition | Class::FollowBound | Class::FallBehind if program.positions < 2 => Vec::new(),
+        Class::FollowBound | Class::FallBehind => tiles(program, |_| true, &[false, true]),
         Class::FollowPosition => tiles(program, |_| true, &[true]),
         Class::Early => operands(program, |operand| operand.access == Access::Read && !operand.early),
         Class::DropOperand | Class::ChangeAccess | Class::UnknownBuffer => operands(program, |_| true),
@@ -47,7 +47,7 @@ pub fn sites(program: &Program, class: Class) -> Vec<Mutation> {
 
 /// Whether a change of a tile's bounds changes them: none goes below 0.
 fn changes(program: &Program, class: Class, site: Site) -> bool {
-    let bounds = [Class::ShiftTile, Class::WidenTile, Class::NarrowTile];
+    let bounds = [Class::ShiftTile, Class::WidenTile, Class::NarrowTile, Class::FallBehind];
     let Site::Tile { task, call, operand, dim, up } = site else { return true };
     let before = program.tasks[task.index()].calls[call].operands[operand];
     let mut after = before;

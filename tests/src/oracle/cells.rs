@@ -58,7 +58,8 @@ pub fn read_only(buffer: &Buffer) -> bool {
 
 /// The elements of an operand's tile at a position, in row-major order.
 pub fn elements(buffer: &Buffer, operand: &Operand, position: u64) -> Vec<u64> {
-    let whole = |extent| (Bound { pos: false, base: 0 }, Bound { pos: false, base: extent });
+    let fixed = |base| Bound { pos: false, base, back: false };
+    let whole = |extent| (fixed(0), fixed(extent));
     let mut elements = vec![0];
     for (interval, &extent) in operand.tile.iter().zip(&buffer.shape) {
         let (lo, hi) = interval.unwrap_or_else(|| whole(extent));

@@ -248,16 +248,26 @@ fn interval(line: &mut Line) -> Result<Option<(Bound, Bound)>, String> {
         return Ok(None);
     }
     let lo = bound(line)?;
-    let hi = if line.eat("..") { bound(line)? } else { Bound { base: lo.base + 1, ..lo } };
+    let hi = match line.eat("..") {
+        true => bound(line)?,
+        false if lo.back => return Err("`..`".into()),
+        false => Bound { base: lo.base + 1, ..lo },
+    };
     Ok(Some((lo, hi)))
 }
 
 fn bound(line: &mut Line) -> Result<Bound, String> {
+    if line.keyword("max") {
+        ["(", "0", ",", "pos", "-"].into_iter().try_for_each(|token| line.expect(token))?;
+        let base = line.number()?;
+        line.expect(")")?;
+        return Ok(Bound { pos: true, base, back: true });
+    }
     if !line.eat("pos") {
-        return Ok(Bound { pos: false, base: line.number()? });
+        return Ok(Bound { pos: false, base: line.number()?, back: false });
     }
     let base = if line.eat("+") { line.number()? } else { 0 };
-    Ok(Bound { pos: true, base })
+    Ok(Bound { pos: true, base, back: false })
 }
 
 fn worker(source: &mut Source, line: &mut Line) -> Result<(), String> {

@@ -160,19 +160,25 @@ pub struct Operand {
     pub early: bool,
 }
 
-/// `base`, or `pos + base`.
+/// `base`, `pos + base`, or `max(0, pos - base)`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bound {
     /// Whether the position is added.
     pub pos: bool,
     /// The constant.
     pub base: u64,
+    /// Whether the constant is subtracted from the position, down to 0.
+    pub back: bool,
 }
 
 impl Bound {
     /// The value at a position.
     pub fn at(self, position: u64) -> u64 {
-        self.base + if self.pos { position } else { 0 }
+        match (self.pos, self.back) {
+            (false, _) => self.base,
+            (true, false) => position + self.base,
+            (true, true) => position.saturating_sub(self.base),
+        }
     }
 }
 

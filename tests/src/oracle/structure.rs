@@ -90,7 +90,8 @@ fn tile(source: &Source, operand: &Operand) -> Result<(), String> {
     }
     for (interval, &extent) in operand.tile.iter().zip(&buffer.shape) {
         let Some((lo, hi)) = interval else { continue };
-        for position in [0, source.positions - 1] {
+        let moves = lo.pos || hi.pos;
+        for position in 0..if moves { source.positions } else { 1 } {
             if hi.at(position) > extent {
                 return Err(format!("a tile outside of b{id}"));
             }

@@ -207,7 +207,10 @@ impl Draw<'_> {
         if access == Access::Read {
             let interval = match self.rng.below(4) {
                 0 if columns >= positions => Interval { lo: Bound::at_pos(0), hi: Bound::at_pos(1) },
-                1 if columns >= positions => Interval { lo: Bound::fixed(0), hi: Bound::at_pos(1) },
+                1 if columns >= positions => {
+                    let lo = if self.rng.chance(50) { Bound::behind(1) } else { Bound::fixed(0) };
+                    Interval { lo, hi: Bound::at_pos(1) }
+                }
                 2 => Interval::fixed(0, 1),
                 _ => Interval::fixed(0, columns),
             };
@@ -478,7 +481,7 @@ fn apart(a: &Operand, b: &Operand) -> bool {
         (Some(Routed::Row { entry: x, .. }), Some(Routed::Row { entry: y, .. })) => x != y,
         (Some(Routed::Group { group: x, .. }), Some(Routed::Group { group: y, .. })) => x != y,
         (None, None) => {
-            let fixed = |o: &Operand| o.region.intervals().first().filter(|i| !i.lo.pos && !i.hi.pos).copied();
+            let fixed = |o: &Operand| o.region.intervals().first().filter(|i| !i.moves()).copied();
             matches!((fixed(a), fixed(b)), (Some(x), Some(y)) if x.hi.base <= y.lo.base || y.hi.base <= x.lo.base)
         }
         _ => false,

@@ -238,6 +238,7 @@ impl Draw<'_> {
     fn attend(&mut self, state: State) -> Vec<Interval> {
         let odd = self.rng.chance(30);
         self.state_tile(state, |draw, extent| match draw.rng.below(8) {
+            0..3 if !odd => Interval { lo: Bound::behind(draw.rng.between(1, 3)), hi: Bound::at_pos(1) },
             _ if !odd => Interval { lo: Bound::fixed(0), hi: Bound::at_pos(1) },
             0 if extent > draw.program.positions => moving(1, 2),
             1 if extent > draw.program.positions => moving(0, 2),
@@ -245,6 +246,7 @@ impl Draw<'_> {
             3 => Interval::fixed(0, extent),
             4 => Interval { lo: Bound::at_pos(0), hi: Bound::fixed(extent) },
             5 => Interval::fixed(0, 1),
+            6 => Interval { lo: Bound::behind(draw.rng.between(1, 3)), hi: Bound::at_pos(0) },
             _ => moving(0, 1),
         })
     }

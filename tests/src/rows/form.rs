@@ -11,14 +11,21 @@ pub fn has_rows(kind: Kind) -> bool {
     !matches!(kind, Kind::Weight | Kind::State)
 }
 
-/// The interval of a row at its own position, from that of a call; `None` where the call's is not
-/// the union of such intervals.
+/// The interval of a row at its own position, from that of a call: it begins at 0 where that would
+/// be before. `None` where the call's ends before the position of its last row.
 pub fn own(interval: (Bound, Bound), rows: Rows, position: u64) -> Option<(u64, u64)> {
-    let at = |bound: Bound, last: u64| match bound.pos {
-        true => Some(position + bound.base.checked_sub(last)?),
-        false => Some(bound.base),
+    let (lo, hi) = interval;
+    let start = match (lo.pos, lo.back) {
+        (false, _) => lo.base,
+        (true, false) => (position + lo.base).saturating_sub(rows.first),
+        (true, true) => position.saturating_sub(lo.base + rows.first),
     };
-    Some((at(interval.0, rows.first)?, at(interval.1, rows.end - 1)?))
+    let end = match hi.pos {
+        false => hi.base,
+        true if hi.back => return None,
+        true => position + hi.base.checked_sub(rows.end - 1)?,
+    };
+    Some((start, end))
 }
 
 /// Checks the form; returns the most rows of a step.
@@ -81,7 +88,7 @@ fn tile(source: &Source, buffer: &Buffer, operand: &Operand, rows: Rows) -> Resu
         return Err("a packet's tile moves with the position".into());
     }
     let mut empty = true;
-    for position in [0, source.positions - 1] {
+    for position in 0..source.positions {
         let mut elements = 1;
         for (&interval, &extent) in intervals[rest..].iter().zip(&buffer.shape[rest..]) {
             let (lo, hi) = of_row(buffer, interval, rows, position).ok_or("a row before its position")?;
@@ -92,24 +99,21 @@ fn tile(source: &Source, buffer: &Buffer, operand: &Operand, rows: Rows) -> Resu
         }
         empty &= elements == 0;
     }
-    // Bounds are linear in the position, but the product of two lengths is not.
-    let middle = (0..source.positions).any(|position| {
-        let lengths = intervals[rest..].iter().map(|&interval| of_row(buffer, interval, rows, position));
-        lengths.into_iter().flatten().all(|(lo, hi)| lo < hi)
-    });
-    if empty && !middle { Err("always empty".into()) } else { Ok(()) }
+    if empty { Err("always empty".into()) } else { Ok(()) }
 }
 
 /// The interval of a row in a dimension other than that of rows: in states it is a part of the
 /// call's, elsewhere it is the same for all rows.
 pub fn of_row(buffer: &Buffer, interval: (Bound, Bound), rows: Rows, position: u64) -> Option<(u64, u64)> {
-    let rows = if buffer.kind == Kind::State { rows } else { Rows { first: 0, end: 1, ..rows } };
-    own(interval, rows, position)
+    match buffer.kind {
+        Kind::State => own(interval, rows, position),
+        _ => Some((interval.0.at(position), interval.1.at(position))),
+    }
 }
 
 /// The intervals of a tile.
 pub fn whole(buffer: &Buffer, operand: &Operand) -> Vec<(Bound, Bound)> {
-    let fixed = |base| Bound { pos: false, base };
+    let fixed = |base| Bound { pos: false, base, back: false };
     let intervals = operand.tile.iter().zip(&buffer.shape);
     intervals.map(|(interval, &extent)| interval.unwrap_or((fixed(0), fixed(extent)))).collect()
 }

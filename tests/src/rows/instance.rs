@@ -179,7 +179,7 @@ impl Builder<'_> {
 }
 
 fn piece(operand: &Operand, buffer: usize, tile: &[(u64, u64)]) -> Operand {
-    let fixed = |base| Bound { pos: false, base };
+    let fixed = |base| Bound { pos: false, base, back: false };
     let tile = tile.iter().map(|&(lo, hi)| Some((fixed(lo), fixed(hi)))).collect();
     Operand { buffer, tile, ..operand.clone() }
 }

@@ -23,7 +23,7 @@ pub fn longer(program: &Program) -> Program {
         let calls = || program.tasks.iter().flat_map(|task| &task.calls);
         let tiles = || calls().flat_map(|call| &call.operands).filter(|operand| operand.buffer.index() == id);
         for (dim, extent) in buffer.shape.iter_mut().enumerate() {
-            let of = |interval: &Interval| interval.lo.pos || interval.hi.pos;
+            let of = |interval: &Interval| interval.moves();
             if tiles().filter_map(|tile| tile.region.intervals().get(dim)).any(of) {
                 *extent += more;
             }

@@ -37,7 +37,7 @@ impl Change {
         [Self::Wanted, Self::Rows, Self::MoveRows, Self::SplitCall, Self::SwapCalls, Self::Retile, Self::MostRows];
 
     /// The changes that programs without rows have too.
-    pub const PLAIN: [Class; 26] = [
+    pub const PLAIN: [Class; 27] = [
         Class::DropWait,
         Class::LowerWait,
         Class::RedirectWait,
@@ -53,6 +53,7 @@ impl Change {
         Class::NarrowTile,
         Class::FollowPosition,
         Class::FollowBound,
+        Class::FallBehind,
         Class::Early,
         Class::PacketToCounter,
         Class::CounterToPacket,
@@ -163,7 +164,7 @@ fn retile(rng: &mut Rng, program: &mut Program) -> bool {
     for (task, call) in (0..program.tasks.len()).flat_map(|t| (0..program.tasks[t].calls.len()).map(move |c| (t, c))) {
         for (n, operand) in program.tasks[task].calls[call].operands.iter().enumerate() {
             let buffer = &program.buffers[operand.buffer.index()];
-            let moving = operand.region.intervals().iter().position(|interval| interval.lo.pos || interval.hi.pos);
+            let moving = operand.region.intervals().iter().position(|interval| interval.moves());
             if let Some(dim) = moving.filter(|_| buffer.kind == BufferKind::State) {
                 found.push((task, call, n, dim, buffer.shape[dim]));
             }
@@ -180,6 +181,9 @@ fn retile(rng: &mut Rng, program: &mut Program) -> bool {
         (zero, Bound::at_pos(1)),
         (zero, Bound::at_pos(2)),
         (zero, all),
+        (Bound::behind(1), Bound::at_pos(1)),
+        (Bound::behind(2), Bound::at_pos(1)),
+        (Bound::behind(1), Bound::at_pos(0)),
         (Bound::at_pos(0), Bound::at_pos(1)),
         (Bound::at_pos(1), Bound::at_pos(2)),
         (Bound::at_pos(0), Bound::at_pos(2)),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 pub fn features(program: &Program) -> Vec<&'static str> {
     let tasks = || program.tasks.iter();
     let operands = || tasks().flat_map(|task| &task.calls).flat_map(|call| &call.operands);
-    let follows = |operand: &Operand| operand.region.intervals().iter().any(|i| i.lo.pos || i.hi.pos);
+    let follows = |operand: &Operand| operand.region.intervals().iter().any(|i| i.moves());
     let buffers = |of: &dyn Fn(&Buffer) -> bool| program.buffers.iter().any(of);
     let slots = |n: u8| buffers(&|buffer| buffer.exchange == Exchange::Packet { slots: n });
     let of = |operand: &Operand| program.buffers.get(operand.buffer.index());
@@ -34,6 +34,8 @@ pub fn features(program: &Program) -> Vec<&'static str> {
         ("early", operands().any(|operand| operand.early)),
         ("follows the position", operands().any(follows)),
         ("empty at a position", operands().any(|operand| operand.region.intervals().iter().any(empty))),
+        ("behind the position", operands().any(|operand| behind(operand).any(|lo| lo))),
+        ("ends behind the position", operands().any(|operand| behind(operand).any(|lo| !lo))),
         ("several offsets", offsets(program) > 1),
         ("update in place", operands().any(|operand| operand.access == Access::Update)),
         (
@@ -45,6 +47,12 @@ pub fn features(program: &Program) -> Vec<&'static str> {
         ("no wait", tasks().all(|task| task.waits.is_empty())),
     ];
     found.into_iter().filter(|(_, found)| *found).map(|(feature, _)| feature).collect()
+}
+
+/// Of each bound behind the position, whether it is a lower one.
+fn behind(operand: &Operand) -> impl Iterator<Item = bool> {
+    let intervals = operand.region.intervals().to_vec().into_iter();
+    intervals.flat_map(|i| [(i.lo, true), (i.hi, false)]).filter(|(bound, _)| bound.behind).map(|(_, lo)| lo)
 }
 
 fn fan_in(program: &Program) -> BTreeMap<Element, u32> {
@@ -61,7 +69,7 @@ fn waited(program: &Program, on: &Element) -> bool {
 fn offsets(program: &Program) -> usize {
     let operands = program.tasks.iter().flat_map(|task| &task.calls).flat_map(|call| &call.operands);
     let bounds = operands.flat_map(|operand| operand.region.intervals().to_vec()).map(|interval| interval.lo);
-    let mut offsets: Vec<u32> = bounds.filter(|bound| bound.pos).map(|bound| bound.base).collect();
+    let mut offsets: Vec<i64> = bounds.filter(|bound| bound.pos).map(|bound| bound.offset()).collect();
     offsets.sort_unstable();
     offsets.dedup();
     offsets.len()

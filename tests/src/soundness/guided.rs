@@ -35,7 +35,7 @@ const TASKS: usize = 14;
 const POSITIONS: u32 = 13;
 
 /// Changes of programs in a pool: those that do not mostly take away all meaning.
-const CHANGES: [Class; 24] = [
+const CHANGES: [Class; 25] = [
     Class::DropWait,
     Class::LowerWait,
     Class::RaiseWait,
@@ -52,6 +52,7 @@ const CHANGES: [Class; 24] = [
     Class::NarrowTile,
     Class::FollowPosition,
     Class::FollowBound,
+    Class::FallBehind,
     Class::Alias,
     Class::FewerSlots,
     Class::MoreSlots,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Edits that leave a program whole and may take away an order that it needs.
-pub const EDITS: [Class; 18] = [
+pub const EDITS: [Class; 19] = [
     Class::DropWait,
     Class::LowerWait,
     Class::RedirectWait,
@@ -22,6 +22,7 @@ pub const EDITS: [Class; 18] = [
     Class::NarrowTile,
     Class::FollowPosition,
     Class::FollowBound,
+    Class::FallBehind,
     Class::FewerSlots,
     Class::PacketToCounter,
     Class::CounterToPacket,

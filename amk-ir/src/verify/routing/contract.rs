@@ -360,7 +360,7 @@ fn covers(program: &Program, table: &Table, operand: &Operand, entry: Option<u32
     operand.region.intervals().iter().enumerate().all(|(dim, interval)| match entry {
         Some(entry) => {
             let at = at(dim, entry);
-            !interval.lo.pos && !interval.hi.pos && interval.lo.base <= at && at < interval.hi.base
+            !interval.moves() && interval.lo.base <= at && at < interval.hi.base
         }
         None => *interval == Interval::fixed(0, shape[dim]),
     })

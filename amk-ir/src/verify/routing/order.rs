@@ -141,7 +141,7 @@ impl RoutedOrder {
     fn cases(&self, first: &Access, second: &Access) -> Option<impl Iterator<Item = Given> + use<>> {
         // The elements of an operand that a pick can refer to.
         let picked = |table: TableId, other: &Access| {
-            let fixed = other.operand.region.intervals().first().filter(|i| !i.lo.pos && !i.hi.pos);
+            let fixed = other.operand.region.intervals().first().filter(|i| !i.moves());
             fixed.map_or(0..self.tables[table.index()].values, |i| i.lo.base..i.hi.base)
         };
         let (table, entries, values) = match (first.operand.routed, second.operand.routed) {

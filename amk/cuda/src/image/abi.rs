@@ -128,7 +128,7 @@ device_structs! {
         /// Upper half of the start.
         at_high: u32,
         /// kind | rank << 8 | bounds that move with the position, a bit a dimension: lower << 16,
-        /// upper << 20.
+        /// upper << 20 | those of them that are behind it: lower << 24, upper << 28.
         form: u32,
         /// Lower bounds.
         lo: [u32; 4],

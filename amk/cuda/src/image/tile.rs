@@ -191,6 +191,7 @@ fn tile((kind, at): (u32, u64), shape: &[u32], region: &Region) -> TileWords {
     let mut stride = 1;
     for (d, (interval, &extent)) in region.intervals().iter().zip(shape).enumerate().rev() {
         tile.form |= u32::from(interval.lo.pos) << (16 + d) | u32::from(interval.hi.pos) << (20 + d);
+        tile.form |= u32::from(interval.lo.behind) << (24 + d) | u32::from(interval.hi.behind) << (28 + d);
         (tile.lo[d], tile.hi[d], tile.stride[d]) = (interval.lo.base, interval.hi.base, stride);
         stride *= extent;
     }

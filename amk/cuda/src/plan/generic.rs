@@ -338,7 +338,7 @@ impl Planner<'_> {
         let &PartOperand { tensor: id, region, access } = operand;
         let tensor = self.flow.tensor(id);
         let rows = self.plan.rows().is_some();
-        let moves = region.intervals().iter().any(|interval| interval.lo.pos || interval.hi.pos);
+        let moves = region.intervals().iter().any(|interval| interval.moves());
         if moves && tensor.kind != BufferKind::State {
             return Err(Unsupported::at(
                 self.flow,
@@ -403,7 +403,7 @@ impl Planner<'_> {
     fn check_pages(&mut self, at: usize, operand: &PartOperand) -> Result<(), Unsupported> {
         let &PartOperand { tensor: id, region, .. } = operand;
         let tensor = self.flow.tensor(id);
-        let moves = |interval: &Interval| interval.lo.pos || interval.hi.pos;
+        let moves = |interval: &Interval| interval.moves();
         let mut moving = region.intervals().iter().enumerate().filter(|(_, interval)| moves(interval));
         if let (Some((dim, interval)), None) = (moving.next(), moving.next())
             && interval.hi == Bound::at_pos(1)

@@ -107,7 +107,7 @@ impl Area {
         let fixed = ranges(&region, whole, Pos(0));
         let (mut cut, mut moving) = (whole, false);
         for (dim, interval) in region.intervals().iter().enumerate() {
-            if interval.lo.pos || interval.hi.pos {
+            if interval.moves() {
                 moving = true;
             } else {
                 cut.set(dim, fixed[dim].1 - fixed[dim].0);

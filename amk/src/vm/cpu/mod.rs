@@ -98,6 +98,8 @@ pub struct Vm {
     moves: bool,
     /// Pages of each state; 0 in a program without rows.
     pages: usize,
+    /// The last positions of which a row reads anything; `None`: all.
+    reach: Option<usize>,
 }
 
 enum Runner {
@@ -163,13 +165,14 @@ impl Vm {
         let plan = Plan::new(verified.program(), bindings, registry, options.pages)?;
         let moves = moves(verified.program());
         let pages = plan.memory.pages;
+        let reach = amk_ir::rows::reach(verified.program()).map(|reach| reach as usize);
         let engine = Arc::new(Engine::new(verified, plan, options.deadline, observer)?);
         let runner = match options.mode {
             Mode::Threads => Runner::Pool(Pool::new(Arc::clone(&engine), None)?),
             Mode::Delayed { seed } => Runner::Pool(Pool::new(Arc::clone(&engine), Some(seed))?),
             Mode::Shuffled { seed } => Runner::Shuffle(Rng::new(seed)),
         };
-        Ok(Self { engine, runner, steps: 0, outputs: Vec::new(), moves, pages })
+        Ok(Self { engine, runner, steps: 0, outputs: Vec::new(), moves, pages, reach })
     }
 
     /// The program.
@@ -337,5 +340,5 @@ fn whole(home: &Home, buffer: &Buffer) -> Option<Area> {
 /// Whether a region moves with the position.
 fn moves(program: &Program) -> bool {
     let operands = program.tasks.iter().flat_map(|task| &task.calls).flat_map(|call| &call.operands);
-    operands.flat_map(|operand| operand.region.intervals().to_vec()).any(|interval| interval.lo.pos || interval.hi.pos)
+    operands.flat_map(|operand| operand.region.intervals().to_vec()).any(|interval| interval.moves())
 }

@@ -65,7 +65,7 @@ impl Packets {
 }
 
 fn moves(region: &Region) -> bool {
-    region.intervals().iter().any(|interval| interval.lo.pos || interval.hi.pos)
+    region.intervals().iter().any(|interval| interval.moves())
 }
 
 /// Whether two regions of one buffer have an element in common at a position.

@@ -58,7 +58,7 @@ fn position_dim(program: &Program, state: BufferId) -> Result<usize, &'static st
         call.operands.iter().filter(own).filter_map(move |operand| rows?.region(&operand.region))
     });
     let tiles: Vec<_> = tiles.collect();
-    let moves = |interval: &Interval| interval.lo.pos || interval.hi.pos;
+    let moves = |interval: &Interval| interval.moves();
     let moving = tiles.iter().flat_map(|tile| tile.intervals().iter().enumerate()).filter(|(_, one)| moves(one));
     let mut dims: Vec<usize> = moving.map(|(dim, _)| dim).collect();
     dims.sort_unstable();

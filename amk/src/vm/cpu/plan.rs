@@ -214,7 +214,7 @@ impl Operands<'_> {
         }
         let intervals = operand.region.intervals().iter().zip(weight.shape());
         let ranges: Vec<_> = intervals
-            .map(|(interval, &extent)| match interval.lo.pos || interval.hi.pos {
+            .map(|(interval, &extent)| match interval.moves() {
                 true => 0..extent,
                 false => interval.lo.base as usize..interval.hi.base as usize,
             })

@@ -16,7 +16,7 @@ impl RowVm for Vm {
     fn limits(&self) -> RowLimits {
         let program = self.program();
         let rows = program.rows.unwrap_or(0) as usize;
-        RowLimits { rows, positions: program.positions as usize, pages: self.pages }
+        RowLimits { rows, positions: program.positions as usize, pages: self.pages, reach: self.reach }
     }
 
     fn edit_page(&mut self, edit: PageEdit) -> Result<(), VmError> {

@@ -175,7 +175,7 @@ impl PickedWeight {
         let Routed::Pick { table, entry } = routed else { return None };
         let table = Arc::clone(&tables[table.index()]);
         let intervals = operand.region.intervals();
-        if intervals.iter().any(|interval| interval.lo.pos || interval.hi.pos) {
+        if intervals.iter().any(|interval| interval.moves()) {
             return None;
         }
         let range = |interval: &Interval| interval.lo.base as usize..interval.hi.base as usize;

@@ -185,8 +185,7 @@ impl<'p> Task<'_, 'p> {
         }
         let region = region(self.places.shape(*weight), &self.places.name(*weight), tile)?;
         let expected = [rows.clone(), 0..*k];
-        let fixed =
-            |interval: &Interval| (!interval.lo.pos && !interval.hi.pos).then_some(interval.lo.base..interval.hi.base);
+        let fixed = |interval: &Interval| (!interval.moves()).then_some(interval.lo.base..interval.hi.base);
         if !region.intervals().iter().map(fixed).eq(expected.into_iter().map(Some)) {
             return Err(Refusal::new("tile", format!("is {region}, the tape has the rows {rows:?}")));
         }
@@ -329,7 +328,8 @@ fn region(shape: &[u32], name: &str, tile: &TileWords) -> Result<Region, Refusal
     let mut intervals = Vec::with_capacity(rank);
     for d in 0..MAX_RANK as usize {
         if d >= rank {
-            if [tile.lo[d], tile.hi[d], tile.stride[d]] != [0; 3] || bit(0, d) || bit(4, d) {
+            let bits = [0, 4, 8, 12].map(|of| bit(of, d));
+            if [tile.lo[d], tile.hi[d], tile.stride[d]] != [0; 3] || bits != [false; 4] {
                 return fail("bounds beyond its rank");
             }
             continue;
@@ -337,11 +337,14 @@ fn region(shape: &[u32], name: &str, tile: &TileWords) -> Result<Region, Refusal
         if tile.stride[d] != shape[d + 1..].iter().product::<u32>() {
             return fail("another stride");
         }
-        let (lo, hi) = (Bound { base: tile.lo[d], pos: bit(0, d) }, Bound { base: tile.hi[d], pos: bit(4, d) });
+        let bound = |base: u32, pos: bool, behind: bool| match (pos, behind) {
+            (false, false) => Ok(Bound::fixed(base)),
+            (true, false) => Ok(Bound::at_pos(base)),
+            (true, true) if base > 0 => Ok(Bound::behind(base)),
+            (_, true) => Err(Refusal::new("tile", format!("of {name} has a bound behind no position"))),
+        };
+        let (lo, hi) = (bound(tile.lo[d], bit(0, d), bit(8, d))?, bound(tile.hi[d], bit(4, d), bit(12, d))?);
         intervals.push(Interval { lo, hi });
-    }
-    if moves >> 8 != 0 {
-        return fail("bits that mean nothing");
     }
     Region::new(&intervals).ok_or_else(|| Refusal::new("tile", "has too many dimensions"))
 }
