@@ -5,8 +5,6 @@
 #include "coroutines.h"
 
 #define static_assert(...) extern int unused
-struct float4 { float x, y, z, w; };
-static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 template <class T> static T __ldg(const T* p) { return *p; }
 
 #include "generic_rows.inc"

@@ -318,7 +318,8 @@ impl PhaseKind for Gemv {
 
     fn constants(&self, _plan: &Plan) -> Vec<BufferId> {
         let of_sum = if let Input::Sum(sum) = self.input { Some(sum.weight) } else { None };
-        self.norm.into_iter().chain(of_sum).chain(self.biases.iter().flatten().copied()).collect()
+        // In the order of steps with rows, where the sum has a phase before.
+        of_sum.into_iter().chain(self.norm).chain(self.biases.iter().flatten().copied()).collect()
     }
 
     fn weight_bytes(&self, plan: &Plan) -> u64 {
