@@ -18,7 +18,6 @@ use fold::{Fold, Plain, Sums};
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use q8::rounded;
-pub(crate) use q8::rounded as q8_rounded;
 use rows::products_of_rows;
 
 const LANES: usize = 64;

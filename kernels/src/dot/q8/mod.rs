@@ -246,18 +246,19 @@ fn sixteen<const BYTES: usize, B: IntegerBlocks<BYTES>>(
     rows: &Rows<'_, BYTES>,
     first: usize,
 ) -> [f32; ROWS] {
-    // Of the next rows what takes as many bytes, evenly.
+    // Asks for as much of the next rows, evenly.
     let mut next = rows.bytes.as_ptr().wrapping_add((first + ROWS) * rows.stride);
+    let fetched = ROWS * BYTES / B::GROUPS;
     let rows = rows.some(first);
     let mut sums = integers.floats([0.0; ROWS]);
     for (number, x) in x.chunks_exact(B::GROUPS).enumerate() {
         let blocks = blocks_of(&rows, number);
-        for line in 0..(ROWS * BYTES).div_ceil(LINE) {
-            integers.fetch(next.wrapping_add(line * LINE));
-        }
-        next = next.wrapping_add(ROWS * BYTES);
         let factors = factors_of::<BYTES, B, _>(integers, &blocks);
         for (group, (x, factors)) in x.iter().zip(&factors).enumerate() {
+            for line in 0..fetched.div_ceil(LINE) {
+                integers.fetch(next.wrapping_add(line * LINE));
+            }
+            next = next.wrapping_add(fetched);
             let dots = dots_of::<BYTES, B, _>(integers, x, &blocks, group);
             sums = add_group::<BYTES, B, _>(integers, sums, dots, x, factors);
         }
