@@ -19,8 +19,8 @@ pub(crate) use five::{Q5_0, Q5_1};
 pub(crate) use four::{Q4_0, Q4_1};
 pub use grid::{Grid, Step};
 pub use grouped::{GroupCodes, GroupFormat};
-pub use lanes::{Factors, Lanes, Place, Places, ROWS};
 pub(crate) use k::{Q4_K, Q5_K, Q6_K};
+pub use lanes::{Factors, Lanes, Place, Places, ROWS};
 pub(crate) use q8_0::Q8_0;
 
 use crate::dot;

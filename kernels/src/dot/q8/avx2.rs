@@ -1,9 +1,19 @@
 //! Integers in registers of 8 lanes, with sums of four products where the processor has them.
 
-use super::{Integers, products_of};
+use super::{Integers, products_of, words_of};
 use crate::encoding::{IntegerBlocks, Lanes, ROWS};
 use amk::tensor::Q8Block;
-use core::arch::x86_64::*;
+use core::arch::x86_64::{
+    __m128i, __m256, __m256i, _MM_HINT_T0, _mm_cvtsi32_si128, _mm_loadu_si128, _mm_prefetch, _mm256_add_epi32,
+    _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_castsi128_si256, _mm256_castsi256_si128, _mm256_cvtepi32_ps,
+    _mm256_cvtph_ps, _mm256_dpbusd_avx_epi32, _mm256_extracti128_si256, _mm256_fmadd_ps, _mm256_inserti128_si256,
+    _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_or_si256,
+    _mm256_packus_epi32, _mm256_permute4x64_epi64, _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32,
+    _mm256_set1_ps, _mm256_setr_epi32, _mm256_shuffle_epi8, _mm256_sll_epi16, _mm256_sll_epi32, _mm256_slli_epi16,
+    _mm256_srai_epi16, _mm256_srai_epi32, _mm256_srl_epi16, _mm256_srl_epi32, _mm256_srli_epi16, _mm256_storeu_ps,
+    _mm256_storeu_si256, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
+    _mm256_xor_ps, _mm256_xor_si256,
+};
 
 /// Whether there are registers of 8 lanes.
 pub(super) fn is_there() -> bool {
@@ -112,11 +122,7 @@ impl<F: Four> Lanes for Eights<F> {
 
     #[inline(always)]
     fn words(self, bytes: &[&[u8; 16]; ROWS]) -> [Self::Ints; 4] {
-        let mut quarters = [self.same(0); 4];
-        for (at, quarter) in quarters.iter_mut().enumerate() {
-            *quarter = self.bytes([bytes[at], bytes[at + 4], bytes[at + 8], bytes[at + 12]]);
-        }
-        self.transposed(quarters)
+        words_of(self, bytes)
     }
 
     #[inline(always)]
@@ -200,7 +206,7 @@ fn twos(ab: __m256i, cd: __m256i) -> __m256i {
 /// Word `i` of each four, for each `i`.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn words_of(a: __m256i, b: __m256i, c: __m256i, d: __m256i) -> [__m256i; 4] {
+fn words_of_fours(a: __m256i, b: __m256i, c: __m256i, d: __m256i) -> [__m256i; 4] {
     let [ab, cd] = [_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d)];
     let [ab_high, cd_high] = [_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d)];
     [
@@ -259,7 +265,7 @@ impl<F: Four> Integers for Eights<F> {
     #[inline(always)]
     fn transposed(self, [a, b, c, d]: [Self::Bytes; 4]) -> [Self::Ints; 4] {
         // SAFETY: as in `ints`.
-        let [low, high] = [0, 1].map(|part| unsafe { words_of(a[part], b[part], c[part], d[part]) });
+        let [low, high] = [0, 1].map(|part| unsafe { words_of_fours(a[part], b[part], c[part], d[part]) });
         [[low[0], high[0]], [low[1], high[1]], [low[2], high[2]], [low[3], high[3]]]
     }
 

@@ -1,9 +1,17 @@
 //! Integers in registers of 16 lanes, with sums of four products.
 
-use super::{Integers, avx2, products_of};
+use super::{Integers, avx2, products_of, words_of};
 use crate::encoding::{IntegerBlocks, Lanes, ROWS};
 use amk::tensor::Q8Block;
-use core::arch::x86_64::*;
+use core::arch::x86_64::{
+    __m128i, __m512, __m512i, _mm_loadu_si128, _mm_setr_epi32, _mm512_add_epi32, _mm512_and_si512,
+    _mm512_broadcast_i32x4, _mm512_castsi128_si512, _mm512_cvtepi32_epi16, _mm512_cvtepi32_ps, _mm512_cvtph_ps,
+    _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_inserti32x4, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mul_ps,
+    _mm512_or_si512, _mm512_set1_epi8, _mm512_set1_epi32, _mm512_set1_ps, _mm512_shuffle_epi8, _mm512_sll_epi16,
+    _mm512_sll_epi32, _mm512_srai_epi32, _mm512_srl_epi16, _mm512_srl_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
+    _mm512_unpackhi_epi32, _mm512_unpackhi_epi64, _mm512_unpacklo_epi32, _mm512_unpacklo_epi64, _mm512_xor_ps,
+    _mm512_xor_si512,
+};
 
 /// Whether there are such registers and sums.
 pub(super) fn is_there() -> bool {
@@ -49,11 +57,7 @@ impl Lanes for Sixteen {
 
     #[inline(always)]
     fn words(self, bytes: &[&[u8; 16]; ROWS]) -> [Self::Ints; 4] {
-        let mut quarters = [self.same(0); 4];
-        for (at, quarter) in quarters.iter_mut().enumerate() {
-            *quarter = self.bytes([bytes[at], bytes[at + 4], bytes[at + 8], bytes[at + 12]]);
-        }
-        self.transposed(quarters)
+        words_of(self, bytes)
     }
 
     #[inline(always)]

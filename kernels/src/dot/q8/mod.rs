@@ -83,6 +83,22 @@ trait Integers: Lanes {
     fn fetch(self, _: *const u8) {}
 }
 
+/// [`Lanes::words`] of rows.
+#[inline(always)]
+fn words_of<I: Integers>(integers: I, rows: &[&[u8; 16]; ROWS]) -> [I::Ints; 4] {
+    let mut quarters = [integers.bytes(quarter(rows, 0)); 4];
+    for (at, bytes) in quarters.iter_mut().enumerate().skip(1) {
+        *bytes = integers.bytes(quarter(rows, at));
+    }
+    integers.transposed(quarters)
+}
+
+/// What rows of a quarter have.
+#[inline(always)]
+fn quarter<T: Copy>(rows: &[T; ROWS], at: usize) -> [T; 4] {
+    [rows[at], rows[at + 4], rows[at + 8], rows[at + 12]]
+}
+
 /// [`amk::encoding::DotQ8`] of an encoding.
 ///
 /// # Panics
@@ -198,7 +214,7 @@ fn codes_of<const BYTES: usize, B: IntegerBlocks<BYTES>, I: Integers>(
     group: usize,
     quarter: usize,
 ) -> [I::Bytes; 2] {
-    let rows = [blocks[quarter], blocks[quarter + 4], blocks[quarter + 8], blocks[quarter + 12]];
+    let rows = self::quarter(blocks, quarter);
     let mut halves = match [B::places(group, 0), B::places(group, 1)] {
         [Some(first), Some(last)] => [bytes_at(integers, &rows, first), bytes_at(integers, &rows, last)],
         _ => {
@@ -248,19 +264,23 @@ fn sixteen<const BYTES: usize, B: IntegerBlocks<BYTES>>(
 ) -> [f32; ROWS] {
     // Asks for as much of the next rows, evenly.
     let mut next = rows.bytes.as_ptr().wrapping_add((first + ROWS) * rows.stride);
+    // Nibbles of one byte are often of two groups, which then read it once.
+    let together = if B::GROUPS.is_multiple_of(2) { 2 } else { 1 };
     let fetched = ROWS * BYTES / B::GROUPS;
     let rows = rows.some(first);
     let mut sums = integers.floats([0.0; ROWS]);
     for (number, x) in x.chunks_exact(B::GROUPS).enumerate() {
         let blocks = blocks_of(&rows, number);
         let factors = factors_of::<BYTES, B, _>(integers, &blocks);
-        for (group, (x, factors)) in x.iter().zip(&factors).enumerate() {
-            for line in 0..fetched.div_ceil(LINE) {
-                integers.fetch(next.wrapping_add(line * LINE));
+        for group in 0..B::GROUPS / together {
+            for group in group * together..(group + 1) * together {
+                for line in 0..fetched.div_ceil(LINE) {
+                    integers.fetch(next.wrapping_add(line * LINE));
+                }
+                next = next.wrapping_add(fetched);
+                let dots = dots_of::<BYTES, B, _>(integers, &x[group], &blocks, group);
+                sums = add_group::<BYTES, B, _>(integers, sums, dots, &x[group], &factors[group]);
             }
-            next = next.wrapping_add(fetched);
-            let dots = dots_of::<BYTES, B, _>(integers, x, &blocks, group);
-            sums = add_group::<BYTES, B, _>(integers, sums, dots, x, factors);
         }
     }
     integers.floats_of(sums)

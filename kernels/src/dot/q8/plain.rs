@@ -1,6 +1,6 @@
 //! Integers one after the other, for processors of any kind.
 
-use super::Integers;
+use super::{Integers, words_of};
 use crate::encoding::{Lanes, ROWS, half_at};
 
 #[derive(Clone, Copy)]
@@ -16,16 +16,6 @@ fn dot(codes: &[u8; 4], x: &[i8; 4]) -> i32 {
     sum
 }
 
-/// The words of a row's bytes.
-#[inline(always)]
-fn words(bytes: &[u8; 16]) -> [u32; 4] {
-    let mut words = [0; 4];
-    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks().0) {
-        *word = u32::from_le_bytes(*bytes);
-    }
-    words
-}
-
 impl Lanes for Plain {
     type Ints = [u32; ROWS];
     type Floats = [f32; ROWS];
@@ -37,11 +27,7 @@ impl Lanes for Plain {
 
     #[inline(always)]
     fn words(self, bytes: &[&[u8; 16]; ROWS]) -> [Self::Ints; 4] {
-        let mut out = [[0; ROWS]; 4];
-        for (row, bytes) in bytes.iter().enumerate() {
-            [out[0][row], out[1][row], out[2][row], out[3][row]] = words(bytes);
-        }
-        out
+        words_of(self, bytes)
     }
 
     #[inline(always)]
@@ -123,8 +109,9 @@ impl Integers for Plain {
         let mut out = [[0; ROWS]; 4];
         for (quarter, bytes) in quarters.iter().enumerate() {
             for (number, bytes) in bytes.iter().enumerate() {
-                let row = quarter + 4 * number;
-                [out[0][row], out[1][row], out[2][row], out[3][row]] = words(bytes);
+                for (out, bytes) in out.iter_mut().zip(bytes.as_chunks().0) {
+                    out[quarter + 4 * number] = u32::from_le_bytes(*bytes);
+                }
             }
         }
         out

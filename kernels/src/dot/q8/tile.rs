@@ -17,8 +17,7 @@ struct Group {
     addends: [f32; ROWS],
 }
 
-const EMPTY: Group =
-    Group { codes: [[[0; 4]; ROWS]; GROUP / 4], scales: [[0.0; ROWS]; 2], addends: [0.0; ROWS] };
+const EMPTY: Group = Group { codes: [[[0; 4]; ROWS]; GROUP / 4], scales: [[0.0; ROWS]; 2], addends: [0.0; ROWS] };
 
 /// All products.
 #[inline(always)]
