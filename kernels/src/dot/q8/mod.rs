@@ -295,22 +295,20 @@ fn dots_of<const BYTES: usize, B: IntegerBlocks<BYTES>, I: Integers>(
     blocks: &Blocks<'_, BYTES>,
     group: usize,
 ) -> [I::Ints; 2] {
-    let mut halves = [[integers.fours(); 4]; 2];
+    let (mut firsts, mut lasts) = ([integers.fours(); 4], [integers.fours(); 4]);
     let [first_x, last_x] = halves_of(x);
-    for quarter in 0..4 {
-        let [first, last] = codes_of::<BYTES, B, I>(integers, blocks, group, quarter);
-        let sum = integers.multiply_bytes(integers.fours(), first, first_x, B::MOST);
-        let before = if B::HALVES { integers.fours() } else { sum };
-        let both = integers.multiply_bytes(before, last, last_x, B::MOST);
-        [halves[0][quarter], halves[1][quarter]] = if B::HALVES { [sum, both] } else { [both; 2] };
+    for (quarter, (first, last)) in firsts.iter_mut().zip(&mut lasts).enumerate() {
+        let [first_codes, last_codes] = codes_of::<BYTES, B, I>(integers, blocks, group, quarter);
+        *first = integers.multiply_bytes(integers.fours(), first_codes, first_x, B::MOST);
+        let before = if B::HALVES { integers.fours() } else { *first };
+        *last = integers.multiply_bytes(before, last_codes, last_x, B::MOST);
     }
-    let [first, last] = halves;
     let biases = biases::<BYTES, B>(x);
-    let first = integers.plus(integers.rows(first), integers.same(biases[0]));
+    let last = integers.plus(integers.rows(lasts), integers.same(biases[1]));
     if !B::HALVES {
-        return [first; 2];
+        return [last; 2];
     }
-    [first, integers.plus(integers.rows(last), integers.same(biases[1]))]
+    [integers.plus(integers.rows(firsts), integers.same(biases[0])), last]
 }
 
 /// The codes of the halves.
