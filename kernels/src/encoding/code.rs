@@ -3,8 +3,8 @@
 use super::four::{nibbles, set_nibbles};
 use super::look_up::look_up;
 use super::{
-    Blocks, Coded, GROUP, IntegerBlocks, biased, coded_block, encode, extreme, finite, half_at, integer_encoding,
-    set_half,
+    Blocks, Coded, Factors, GROUP, IntegerBlocks, Lanes, Places, ROWS, biased, coded_block, encode, extreme, finite,
+    half_at, integer_encoding, nibble_lanes, set_half,
 };
 use amk::encoding::Encoding;
 
@@ -67,6 +67,8 @@ impl IntegerBlocks<18> for Nonlinear {
     fn scales(block: &[u8; 18], _: usize) -> [f32; 2] {
         [half_at(block, 0); 2]
     }
+
+    nibble_lanes!(18, 2, half_factors);
 }
 
 impl Microscaled {
@@ -110,6 +112,11 @@ impl IntegerBlocks<17> for Microscaled {
     #[inline(always)]
     fn scales(block: &[u8; 17], _: usize) -> [f32; 2] {
         [Self::half(block); 2]
+    }
+
+    #[inline(always)]
+    fn places(_: usize, half: usize) -> Option<Places> {
+        Some(Places::of(1, 4 * half as u32, 0xf))
     }
 }
 

@@ -3,9 +3,10 @@
 //! Nibbles as in four bits; bit `i` of the 32 high bits is the fifth bit of element `i`.
 
 use super::four::{nibbles, set_nibbles};
+use super::lanes::{half_factors, two_half_factors};
 use super::{
-    Blocks, GROUP, IntegerBlocks, affine, biased, coded_block, encode, extreme, finite, half_at, integer_encoding,
-    inverse, set_half,
+    Blocks, Factors, GROUP, IntegerBlocks, Lanes, ROWS, affine, biased, coded_block, encode, extreme, finite, half_at,
+    integer_encoding, inverse, set_half,
 };
 use amk::encoding::Encoding;
 
@@ -95,6 +96,11 @@ impl IntegerBlocks<22> for Symmetric {
     fn scales(block: &[u8; 22], _: usize) -> [f32; 2] {
         [half_at(block, 0); 2]
     }
+
+    #[inline(always)]
+    fn factors<L: Lanes>(lanes: L, blocks: &[&[u8; 22]; ROWS], factors: &mut [Factors<L::Floats>]) {
+        half_factors(lanes, blocks, factors);
+    }
 }
 
 impl IntegerBlocks<24> for Affine {
@@ -114,6 +120,11 @@ impl IntegerBlocks<24> for Affine {
     #[inline(always)]
     fn addend(block: &[u8; 24], _: usize) -> f32 {
         half_at(block, 2)
+    }
+
+    #[inline(always)]
+    fn factors<L: Lanes>(lanes: L, blocks: &[&[u8; 24]; ROWS], factors: &mut [Factors<L::Floats>]) {
+        two_half_factors(lanes, blocks, factors);
     }
 }
 

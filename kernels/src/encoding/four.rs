@@ -3,8 +3,8 @@
 //! The low nibble of byte `i` is element `i`, the high nibble element `i + 16`.
 
 use super::{
-    Blocks, GROUP, IntegerBlocks, affine, biased, coded_block, encode, extreme, finite, half_at, integer_encoding,
-    inverse, set_half,
+    Blocks, Factors, GROUP, IntegerBlocks, Lanes, Places, ROWS, affine, biased, coded_block, encode, extreme, finite,
+    half_at, integer_encoding, inverse, nibble_lanes, set_half,
 };
 use amk::encoding::Encoding;
 
@@ -83,6 +83,8 @@ impl IntegerBlocks<18> for Symmetric {
     fn scales(block: &[u8; 18], _: usize) -> [f32; 2] {
         [half_at(block, 0); 2]
     }
+
+    nibble_lanes!(18, 2, half_factors);
 }
 
 impl IntegerBlocks<20> for Affine {
@@ -103,6 +105,8 @@ impl IntegerBlocks<20> for Affine {
     fn addend(block: &[u8; 20], _: usize) -> f32 {
         half_at(block, 2)
     }
+
+    nibble_lanes!(20, 4, two_half_factors);
 }
 
 /// As GGML's `quantize_row_q4_0_ref`.

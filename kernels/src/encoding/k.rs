@@ -1,7 +1,9 @@
 //! Blocks of 256 elements whose groups have scales of a few bits: Q4_K, Q5_K and Q6_K.
 
+use super::lanes::{Place, four_words_at, words_at};
 use super::{
-    Blocks, Coded, GROUP, IntegerBlocks, affine, encode, extreme, finite, half_at, integer_encoding, inverse, set_half,
+    Blocks, Coded, Factors, GROUP, IntegerBlocks, Lanes, Places, ROWS, affine, encode, extreme, finite, half_at,
+    integer_encoding, inverse, set_half,
 };
 use amk::encoding::Encoding;
 
@@ -137,7 +139,7 @@ impl Five {
 impl Six {
     /// The first nibble and the first upper pair of bits of a group, each with its shift.
     #[inline(always)]
-    fn places(group: usize) -> [(usize, usize); 2] {
+    fn parts(group: usize) -> [(usize, usize); 2] {
         let (half, quarter) = (group / 4, group % 4);
         [(64 * half + GROUP * (quarter % 2), 4 * (quarter / 2)), (128 + GROUP * half, 2 * quarter)]
     }
@@ -153,7 +155,7 @@ impl Coded for Six {
 
     #[inline(always)]
     fn codes(block: &[u8], group: usize) -> [u8; GROUP] {
-        let [(low, low_shift), (high, high_shift)] = Self::places(group);
+        let [(low, low_shift), (high, high_shift)] = Self::parts(group);
         let (low, high) = (&block[low..][..GROUP], &block[high..][..GROUP]);
         let mut codes = [0; GROUP];
         for (i, code) in codes.iter_mut().enumerate() {
@@ -163,7 +165,7 @@ impl Coded for Six {
     }
 
     fn set_codes(block: &mut [u8], group: usize, codes: &[u8; GROUP]) {
-        let [(low, low_shift), (high, high_shift)] = Self::places(group);
+        let [(low, low_shift), (high, high_shift)] = Self::parts(group);
         for (i, code) in codes.iter().enumerate() {
             block[low + i] |= (code & 0xf) << low_shift;
             block[high + i] |= (code >> 4) << high_shift;
@@ -241,6 +243,27 @@ impl Blocks<210> for Six {
     }
 }
 
+/// The factors of 16 blocks whose first 16 bytes these words are: [`scale_min`] for four groups at
+/// a time.
+#[inline(always)]
+fn scaled_factors<L: Lanes>(lanes: L, words: [L::Ints; 4], factors: &mut [Factors<L::Floats>]) {
+    let [both, low, middle, high] = words;
+    let [d, dmin] = [lanes.half(both), lanes.negated(lanes.half(lanes.bits(both, 16, 0xffff)))];
+    let fours = [
+        [lanes.bits(low, 0, 0x3f3f_3f3f), lanes.bits(middle, 0, 0x3f3f_3f3f)],
+        [
+            lanes.or(lanes.bits(high, 0, 0x0f0f_0f0f), lanes.bits(low, 2, 0x3030_3030)),
+            lanes.or(lanes.bits(high, 4, 0x0f0f_0f0f), lanes.bits(middle, 2, 0x3030_3030)),
+        ],
+    ];
+    for (group, factors) in factors.iter_mut().enumerate() {
+        let ([scale, min], shift) = (fours[group / 4], 8 * (group as u32 % 4));
+        let scale = lanes.times(d, lanes.unsigned(lanes.bits(scale, shift, 0xff)));
+        let addend = lanes.times(dmin, lanes.unsigned(lanes.bits(min, shift, 0xff)));
+        *factors = Factors { scales: [scale; 2], addend };
+    }
+}
+
 /// Implements [`IntegerBlocks`] for blocks with `d`, `dmin` and packed scales.
 macro_rules! integer_scaled {
     ($type:ty, $most:literal, $block:literal) => {
@@ -262,6 +285,19 @@ macro_rules! integer_scaled {
             fn addend(block: &[u8; $block], group: usize) -> f32 {
                 -factors(block, group).1
             }
+
+            #[inline(always)]
+            fn places(group: usize, half: usize) -> Option<Places> {
+                let (at, shift) = (Self::NIBBLES + GROUP * (group / 2) + 16 * half, 4 * (group % 2) as u32);
+                let fifth = Place { at: 16 + 16 * half, shift: group as u32, mask: 1 };
+                let high = if $most > 15 { Some((fifth, 4)) } else { None };
+                Some(Places { high, ..Places::of(at, shift, 0xf) })
+            }
+
+            #[inline(always)]
+            fn factors<L: Lanes>(lanes: L, blocks: &[&[u8; $block]; ROWS], factors: &mut [Factors<L::Floats>]) {
+                scaled_factors(lanes, four_words_at(lanes, blocks, 0), factors);
+            }
         }
     };
 }
@@ -282,6 +318,25 @@ impl IntegerBlocks<210> for Six {
     fn scales(block: &[u8; 210], group: usize) -> [f32; 2] {
         let d = half_at(block, 208);
         [d * f32::from(block[192 + 2 * group] as i8), d * f32::from(block[193 + 2 * group] as i8)]
+    }
+
+    #[inline(always)]
+    fn places(group: usize, half: usize) -> Option<Places> {
+        let [(low, low_shift), (high, high_shift)] = Self::parts(group);
+        let high = Place { at: high + 16 * half, shift: high_shift as u32, mask: 3 };
+        Some(Places { high: Some((high, 4)), ..Places::of(low + 16 * half, low_shift as u32, 0xf) })
+    }
+
+    #[inline(always)]
+    fn factors<L: Lanes>(lanes: L, blocks: &[&[u8; 210]; ROWS], factors: &mut [Factors<L::Floats>]) {
+        let words = four_words_at(lanes, blocks, 192);
+        let d = lanes.half(lanes.bits(words_at(lanes, blocks, 206), 16, 0xffff));
+        for (group, factors) in factors.iter_mut().enumerate() {
+            let (pairs, shift) = (words[group / 2], 16 * (group as u32 % 2));
+            let first = lanes.times(d, lanes.signed_byte(pairs, shift));
+            let last = lanes.times(d, lanes.signed_byte(pairs, shift + 8));
+            *factors = Factors { scales: [first, last], addend: d };
+        }
     }
 }
 

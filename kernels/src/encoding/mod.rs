@@ -10,6 +10,7 @@ pub(crate) mod four;
 mod grid;
 pub(crate) mod grouped;
 pub(crate) mod k;
+pub(crate) mod lanes;
 mod look_up;
 pub(crate) mod q8_0;
 
@@ -19,6 +20,7 @@ pub(crate) use four::{Q4_0, Q4_1};
 pub use grid::{Grid, Step};
 pub use grouped::{GroupCodes, GroupFormat};
 pub(crate) use k::{Q4_K, Q5_K, Q6_K};
+pub use lanes::{Factors, Lanes, Place, Places, ROWS};
 pub(crate) use q8_0::Q8_0;
 
 use crate::dot;
@@ -56,7 +58,7 @@ pub trait Blocks<const BYTES: usize>: 'static {
 /// up to rounding. [`integer_encoding`] makes the record, with inner products of integers for
 /// inputs that were rounded to bytes ([`amk::tensor::Inputs::Q8`]). All functions are inlined into
 /// loops over blocks, as [`Blocks::group`] is.
-pub trait IntegerBlocks<const BYTES: usize>: Blocks<BYTES> {
+pub trait IntegerBlocks<const BYTES: usize>: Blocks<BYTES> + Sized {
     /// The largest code; at most 127 is faster where a processor has no sums of four products.
     const MOST: u8;
     /// Where codes are numbers of bytes in a table: the table, whose bytes then take their places.
@@ -76,7 +78,37 @@ pub trait IntegerBlocks<const BYTES: usize>: Blocks<BYTES> {
     fn addend(_: &[u8; BYTES], _: usize) -> f32 {
         0.0
     }
+
+    /// Where [`codes`](Self::codes) finds the codes of half a group, so that they are unpacked for
+    /// several rows at once; `None` where they are not bits of bytes one after the other.
+    fn places(_group: usize, _half: usize) -> Option<Places> {
+        None
+    }
+
+    /// The factors of each group of a block, in 16 rows at once. Each has the bits of
+    /// [`scales`](Self::scales) and [`addend`](Self::addend); what is in place of an addend that
+    /// there is not does not matter.
+    #[inline(always)]
+    fn factors<L: Lanes>(lanes: L, blocks: &[&[u8; BYTES]; ROWS], factors: &mut [Factors<L::Floats>]) {
+        lanes::factors_of_each::<BYTES, Self, L>(lanes, blocks, factors);
+    }
 }
+
+/// The places and the factors of blocks of one group with codes of four bits, low nibbles first.
+macro_rules! nibble_lanes {
+    ($block:literal, $at:literal, $factors:ident) => {
+        #[inline(always)]
+        fn places(_: usize, half: usize) -> Option<Places> {
+            Some(Places::of($at, 4 * half as u32, 0xf))
+        }
+
+        #[inline(always)]
+        fn factors<L: Lanes>(lanes: L, blocks: &[&[u8; $block]; ROWS], factors: &mut [Factors<L::Floats>]) {
+            $crate::encoding::lanes::$factors(lanes, blocks, factors);
+        }
+    };
+}
+use nibble_lanes;
 
 /// Blocks of codes of a few bits, taken apart: a device has the codes of a group and the scales in
 /// places of their own.
@@ -193,7 +225,7 @@ pub const fn integer_encoding<const BYTES: usize, B: IntegerBlocks<BYTES>>(name:
 /// The binary16 at byte `at`, which is finite, as [`Blocks::check`] makes sure: a few instructions
 /// that are inlined, where `f16::to_f32` asks for the processor.
 #[inline(always)]
-fn half_at(block: &[u8], at: usize) -> f32 {
+pub(crate) fn half_at(block: &[u8], at: usize) -> f32 {
     let bits = i32::from(i16::from_le_bytes([block[at], block[at + 1]]));
     // The sign, five bits of exponent and the mantissa where binary32 has them. The exponent is 112
     // less than that of binary32; the product is right for subnormals, too.

@@ -1,7 +1,9 @@
 //! A signed byte an element in blocks of 32.
 
+use super::lanes::half_factors;
 use super::{
-    Blocks, GROUP, IntegerBlocks, coded_block, encode, extreme, finite, half_at, integer_encoding, inverse, set_half,
+    Blocks, Factors, GROUP, IntegerBlocks, Lanes, Places, ROWS, coded_block, encode, extreme, finite, half_at,
+    integer_encoding, inverse, set_half,
 };
 use amk::encoding::Encoding;
 
@@ -50,6 +52,16 @@ impl IntegerBlocks<34> for Bytes {
     #[inline(always)]
     fn scales(block: &[u8; 34], _: usize) -> [f32; 2] {
         [half_at(block, 0); 2]
+    }
+
+    #[inline(always)]
+    fn places(_: usize, half: usize) -> Option<Places> {
+        Some(Places { flipped: 0x80, ..Places::of(2 + 16 * half, 0, 0xff) })
+    }
+
+    #[inline(always)]
+    fn factors<L: Lanes>(lanes: L, blocks: &[&[u8; 34]; ROWS], factors: &mut [Factors<L::Floats>]) {
+        half_factors(lanes, blocks, factors);
     }
 }
 

@@ -1,15 +1,18 @@
 //! Integers in registers of 8 lanes, with sums of four products where the processor has them.
 
-use super::{EIGHT, Integers, SIXTEEN, products_of};
-use crate::encoding::{GROUP, IntegerBlocks};
+use super::{Integers, products_of, words_of};
+use crate::encoding::{IntegerBlocks, Lanes, ROWS};
 use amk::tensor::Q8Block;
 use core::arch::x86_64::{
-    __m256, __m256i, _mm_loadu_si128, _mm256_add_epi32, _mm256_and_si256, _mm256_broadcastsi128_si256,
-    _mm256_cvtepi32_ps, _mm256_dpbusd_avx_epi32, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256,
-    _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_permute2x128_si256, _mm256_set1_epi16,
-    _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_ps, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_slli_epi16,
-    _mm256_srai_epi16, _mm256_srli_epi16, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_unpackhi_epi32,
-    _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
+    __m128i, __m256, __m256i, _MM_HINT_T0, _mm_cvtsi32_si128, _mm_loadu_si128, _mm_prefetch, _mm256_add_epi32,
+    _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_castsi128_si256, _mm256_castsi256_si128, _mm256_cvtepi32_ps,
+    _mm256_cvtph_ps, _mm256_dpbusd_avx_epi32, _mm256_extracti128_si256, _mm256_fmadd_ps, _mm256_inserti128_si256,
+    _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_mul_ps, _mm256_or_si256,
+    _mm256_packus_epi32, _mm256_permute4x64_epi64, _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32,
+    _mm256_set1_ps, _mm256_setr_epi32, _mm256_shuffle_epi8, _mm256_sll_epi16, _mm256_sll_epi32, _mm256_slli_epi16,
+    _mm256_srai_epi16, _mm256_srai_epi32, _mm256_srl_epi16, _mm256_srl_epi32, _mm256_srli_epi16, _mm256_storeu_ps,
+    _mm256_storeu_si256, _mm256_unpackhi_epi32, _mm256_unpackhi_epi64, _mm256_unpacklo_epi32, _mm256_unpacklo_epi64,
+    _mm256_xor_ps, _mm256_xor_si256,
 };
 
 /// Whether there are registers of 8 lanes.
@@ -31,7 +34,7 @@ pub(super) fn products<const BYTES: usize, B: IntegerBlocks<BYTES>>(
     stride: usize,
     out: &mut [f32],
 ) {
-    products_of::<BYTES, B>(Lanes(Pairs(())), xs, vectors, rows, stride, out);
+    products_of::<BYTES, B>(Eights(Pairs(())), xs, vectors, rows, stride, out);
 }
 
 #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
@@ -42,11 +45,11 @@ pub(super) fn vnni_products<const BYTES: usize, B: IntegerBlocks<BYTES>>(
     stride: usize,
     out: &mut [f32],
 ) {
-    products_of::<BYTES, B>(Lanes(Fours(())), xs, vectors, rows, stride, out);
+    products_of::<BYTES, B>(Eights(Fours(())), xs, vectors, rows, stride, out);
 }
 
 /// Sums of four products in each of 8 lanes.
-pub(super) trait Four: Copy {
+trait Four: Copy {
     /// Adds to each lane the products of four codes up to `most` with four inputs.
     fn four(self, sums: __m256i, codes: __m256i, x: __m256i, most: u8) -> __m256i;
 }
@@ -93,55 +96,97 @@ impl Four for Fours {
     }
 }
 
-/// `table[code]` for each code.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn shuffled(table: &[u8; 16], codes: &[u8; GROUP]) -> [u8; GROUP] {
-    let mut out = [0; GROUP];
-    // SAFETY: the table has 16 bytes, codes and output have 32.
-    unsafe {
-        let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
-        _mm256_storeu_si256(out.as_mut_ptr().cast(), _mm256_shuffle_epi8(table, load(codes.as_ptr())));
+/// Asks for the cache line of an address, which need not be of memory.
+#[inline(always)]
+pub(super) fn fetch(address: *const u8) {
+    // SAFETY: every processor of this kind supports SSE, and this reads nothing.
+    unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+}
+
+/// 16 rows in two registers of 8 lanes. Of a quarter the first has rows `q` and `q + 4`, the second
+/// `q + 8` and `q + 12`.
+#[derive(Clone, Copy)]
+struct Eights<F>(F);
+
+impl<F: Four> Lanes for Eights<F> {
+    type Ints = [__m256i; 2];
+    type Floats = [__m256; 2];
+
+    #[inline(always)]
+    fn ints(self, ints: [u32; ROWS]) -> Self::Ints {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = ints.map(u32::cast_signed);
+        // By registers: small writes are no wide read, which would wait for them.
+        // SAFETY: the processor supports AVX2, as it does what `F` needs.
+        unsafe { [_mm256_setr_epi32(a, b, c, d, e, f, g, h), _mm256_setr_epi32(i, j, k, l, m, n, o, p)] }
     }
-    out
-}
 
-/// `table[code]` for each code, which is below 16.
-#[inline(always)]
-pub(super) fn look_up(_: impl Four, table: &[u8; 16], codes: &[u8; GROUP]) -> [u8; GROUP] {
-    // SAFETY: the processor supports AVX2, as it does what a `Four` needs.
-    unsafe { shuffled(table, codes) }
-}
+    #[inline(always)]
+    fn words(self, bytes: &[&[u8; 16]; ROWS]) -> [Self::Ints; 4] {
+        words_of(self, bytes)
+    }
 
-/// The inner products of the halves of 8 rows.
-#[inline(always)]
-pub(super) fn halves(four: impl Four, codes: &[[u8; GROUP]; EIGHT], x: &[i8; GROUP], most: u8) -> [[i32; EIGHT]; 2] {
-    // SAFETY: the processor supports AVX2, as it does what `four` needs.
-    unsafe {
-        let x = load(x.as_ptr().cast());
-        let mut sums = [_mm256_setzero_si256(); EIGHT];
-        for (sum, codes) in sums.iter_mut().zip(codes) {
-            *sum = four.four(*sum, load(codes.as_ptr()), x, most);
+    #[inline(always)]
+    fn bits(self, ints: Self::Ints, shift: u32, mask: u32) -> Self::Ints {
+        // SAFETY: as in `ints`.
+        ints.map(|ints| unsafe {
+            _mm256_and_si256(_mm256_srl_epi32(ints, count(shift)), _mm256_set1_epi32(mask.cast_signed()))
+        })
+    }
+
+    #[inline(always)]
+    fn or(self, [a, b]: Self::Ints, [c, d]: Self::Ints) -> Self::Ints {
+        // SAFETY: as in `ints`.
+        unsafe { [_mm256_or_si256(a, c), _mm256_or_si256(b, d)] }
+    }
+
+    #[inline(always)]
+    fn unsigned(self, ints: Self::Ints) -> Self::Floats {
+        // SAFETY: as in `ints`.
+        ints.map(|ints| unsafe { _mm256_cvtepi32_ps(ints) })
+    }
+
+    #[inline(always)]
+    fn signed_byte(self, ints: Self::Ints, shift: u32) -> Self::Floats {
+        // SAFETY: as in `ints`.
+        ints.map(|ints| unsafe {
+            _mm256_cvtepi32_ps(_mm256_srai_epi32::<24>(_mm256_sll_epi32(ints, count(24 - shift))))
+        })
+    }
+
+    #[inline(always)]
+    fn half(self, ints: Self::Ints) -> Self::Floats {
+        // SAFETY: as in `ints`; `F` needs F16C, too.
+        unsafe {
+            let [low, high] = ints.map(|ints| _mm256_and_si256(ints, _mm256_set1_epi32(0xffff)));
+            let all = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packus_epi32(low, high));
+            [_mm256_castsi256_si128(all), _mm256_extracti128_si256::<1>(all)].map(|half| _mm256_cvtph_ps(half))
         }
-        lanes_added(&sums)
+    }
+
+    #[inline(always)]
+    fn floats(self, floats: [f32; ROWS]) -> Self::Floats {
+        // SAFETY: as in `ints`; there are 16 floats.
+        unsafe { [_mm256_loadu_ps(floats.as_ptr()), _mm256_loadu_ps(floats.as_ptr().add(8))] }
+    }
+
+    #[inline(always)]
+    fn times(self, [a, b]: Self::Floats, [c, d]: Self::Floats) -> Self::Floats {
+        // SAFETY: as in `ints`.
+        unsafe { [_mm256_mul_ps(a, c), _mm256_mul_ps(b, d)] }
+    }
+
+    #[inline(always)]
+    fn negated(self, floats: Self::Floats) -> Self::Floats {
+        // SAFETY: as in `ints`.
+        floats.map(|floats| unsafe { _mm256_xor_ps(floats, _mm256_set1_ps(-0.0)) })
     }
 }
 
-/// Adds the four lanes of each half of 8 registers.
-#[inline]
-#[target_feature(enable = "avx2")]
-fn lanes_added(sums: &[__m256i; EIGHT]) -> [[i32; EIGHT]; 2] {
-    let [a, b, c, d, e, f, g, h] = *sums;
-    let first = twos(fours(a, b), fours(c, d));
-    let last = twos(fours(e, f), fours(g, h));
-    let mut out = [[0; EIGHT]; 2];
-    // SAFETY: each half has 8 elements.
-    unsafe {
-        let [low, high] = out.each_mut().map(|half| half.as_mut_ptr().cast());
-        _mm256_storeu_si256(low, _mm256_permute2x128_si256::<0x20>(first, last));
-        _mm256_storeu_si256(high, _mm256_permute2x128_si256::<0x31>(first, last));
-    }
-    out
+/// A count for shifts, which is a part of the instruction where it is known.
+#[inline(always)]
+pub(super) fn count(shift: u32) -> __m128i {
+    // SAFETY: every processor of this kind supports SSE2.
+    unsafe { _mm_cvtsi32_si128(shift.cast_signed()) }
 }
 
 /// Adds lanes two apart: those of `a` and of `b` by turns.
@@ -158,87 +203,158 @@ fn twos(ab: __m256i, cd: __m256i) -> __m256i {
     _mm256_add_epi32(_mm256_unpacklo_epi64(ab, cd), _mm256_unpackhi_epi64(ab, cd))
 }
 
-/// # Safety
-/// There are 32 bytes.
+/// Word `i` of each four, for each `i`.
 #[inline]
 #[target_feature(enable = "avx2")]
-unsafe fn load(bytes: *const u8) -> __m256i {
-    // SAFETY: as the caller promises.
-    unsafe { _mm256_loadu_si256(bytes.cast()) }
+fn words_of_fours(a: __m256i, b: __m256i, c: __m256i, d: __m256i) -> [__m256i; 4] {
+    let [ab, cd] = [_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d)];
+    let [ab_high, cd_high] = [_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d)];
+    [
+        _mm256_unpacklo_epi64(ab, cd),
+        _mm256_unpackhi_epi64(ab, cd),
+        _mm256_unpacklo_epi64(ab_high, cd_high),
+        _mm256_unpackhi_epi64(ab_high, cd_high),
+    ]
 }
 
-/// 16 rows in two registers of 8 lanes.
-#[derive(Clone, Copy)]
-struct Lanes<F>(F);
-
-impl<F: Four> Integers for Lanes<F> {
-    type Dots = [__m256i; 2];
-    type Sums = [__m256; 2];
+impl<F: Four> Integers for Eights<F> {
+    type Bytes = [__m256i; 2];
+    type Fours = [__m256i; 2];
 
     #[inline(always)]
-    fn look_up(self, table: &[u8; 16], codes: [u8; GROUP]) -> [u8; GROUP] {
-        look_up(self.0, table, &codes)
+    fn bytes(self, [a, b, c, d]: [&[u8; 16]; 4]) -> Self::Bytes {
+        // SAFETY: as in `ints`; each row has 16 bytes.
+        [[a, b], [c, d]].map(|[a, b]| unsafe {
+            let [a, b] = [_mm_loadu_si128(a.as_ptr().cast()), _mm_loadu_si128(b.as_ptr().cast())];
+            _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(a), b)
+        })
     }
 
     #[inline(always)]
-    fn halves(self, codes: &[[u8; GROUP]; EIGHT], x: &[i8; GROUP], most: u8) -> [[i32; EIGHT]; 2] {
-        halves(self.0, codes, x, most)
+    fn at(self, bytes: Self::Bytes, shift: u32, mask: u8) -> Self::Bytes {
+        // SAFETY: as in `ints`.
+        bytes.map(|bytes| unsafe {
+            _mm256_and_si256(_mm256_srl_epi16(bytes, count(shift)), _mm256_set1_epi8(mask.cast_signed()))
+        })
     }
 
     #[inline(always)]
-    fn dots(self, value: i32) -> Self::Dots {
-        // SAFETY: the processor supports AVX2, as it does what `F` needs.
+    fn above(self, [a, b]: Self::Bytes, high: Self::Bytes, shift: u32) -> Self::Bytes {
+        // SAFETY: as in `ints`.
+        unsafe {
+            let [c, d] = high.map(|high| _mm256_sll_epi16(high, count(shift)));
+            [_mm256_or_si256(a, c), _mm256_or_si256(b, d)]
+        }
+    }
+
+    #[inline(always)]
+    fn flip(self, bytes: Self::Bytes, bits: u8) -> Self::Bytes {
+        // SAFETY: as in `ints`.
+        bytes.map(|bytes| unsafe { _mm256_xor_si256(bytes, _mm256_set1_epi8(bits.cast_signed())) })
+    }
+
+    #[inline(always)]
+    fn look_up(self, table: &[u8; 16], codes: Self::Bytes) -> Self::Bytes {
+        // SAFETY: as in `ints`; the table has 16 bytes.
+        codes.map(|codes| unsafe {
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm256_shuffle_epi8(table, codes)
+        })
+    }
+
+    #[inline(always)]
+    fn transposed(self, [a, b, c, d]: [Self::Bytes; 4]) -> [Self::Ints; 4] {
+        // SAFETY: as in `ints`.
+        let [low, high] = [0, 1].map(|part| unsafe { words_of_fours(a[part], b[part], c[part], d[part]) });
+        [[low[0], high[0]], [low[1], high[1]], [low[2], high[2]], [low[3], high[3]]]
+    }
+
+    #[inline(always)]
+    fn fours(self) -> Self::Fours {
+        self.same(0)
+    }
+
+    #[inline(always)]
+    fn multiply_bytes(self, [a, b]: Self::Fours, codes: Self::Bytes, x: &[i8; 16], most: u8) -> Self::Fours {
+        // SAFETY: as in `ints`; there are 16 inputs.
+        let x = unsafe { _mm256_broadcastsi128_si256(_mm_loadu_si128(x.as_ptr().cast())) };
+        [self.0.four(a, codes[0], x, most), self.0.four(b, codes[1], x, most)]
+    }
+
+    #[inline(always)]
+    fn rows(self, [a, b, c, d]: [Self::Fours; 4]) -> Self::Ints {
+        // SAFETY: as in `ints`.
+        [0, 1].map(|part| unsafe { twos(fours(a[part], b[part]), fours(c[part], d[part])) })
+    }
+
+    #[inline(always)]
+    fn same(self, value: i32) -> Self::Ints {
+        // SAFETY: as in `ints`.
         unsafe { [_mm256_set1_epi32(value); 2] }
     }
 
     #[inline(always)]
-    fn multiply(self, dots: Self::Dots, codes: &[[u8; 4]; SIXTEEN], x: [i8; 4], most: u8) -> Self::Dots {
+    fn plus(self, [a, b]: Self::Ints, [c, d]: Self::Ints) -> Self::Ints {
+        // SAFETY: as in `ints`.
+        unsafe { [_mm256_add_epi32(a, c), _mm256_add_epi32(b, d)] }
+    }
+
+    #[inline(always)]
+    fn multiply(self, [a, b]: Self::Ints, codes: &[[u8; 4]; ROWS], x: [i8; 4], most: u8) -> Self::Ints {
         let codes = codes.as_flattened().as_ptr();
-        // SAFETY: as in `dots`; there are 64 codes.
+        // SAFETY: as in `ints`; there are 64 codes.
         unsafe {
             let x = _mm256_set1_epi32(i32::from_le_bytes(x.map(i8::cast_unsigned)));
-            [self.0.four(dots[0], load(codes), x, most), self.0.four(dots[1], load(codes.add(GROUP)), x, most)]
+            let [first, last] = [_mm256_loadu_si256(codes.cast()), _mm256_loadu_si256(codes.add(32).cast())];
+            [self.0.four(a, first, x, most), self.0.four(b, last, x, most)]
         }
     }
 
     #[inline(always)]
-    fn sums(self) -> Self::Sums {
-        // SAFETY: as in `dots`.
-        unsafe { [_mm256_setzero_ps(); 2] }
-    }
-
-    #[inline(always)]
-    fn add(self, sums: Self::Sums, dots: Self::Dots, scale: f32, factors: &[f32; SIXTEEN]) -> Self::Sums {
-        // SAFETY: as in `dots`.
+    fn add(self, sums: Self::Floats, dots: Self::Ints, scale: f32, factors: Self::Floats) -> Self::Floats {
+        // SAFETY: as in `ints`.
         unsafe {
             let scale = _mm256_set1_ps(scale);
-            let values = dots.map(|dots| _mm256_mul_ps(scale, _mm256_cvtepi32_ps(dots)));
-            added(sums, values, factors)
+            added(sums, dots.map(|dots| _mm256_mul_ps(scale, _mm256_cvtepi32_ps(dots))), factors)
         }
     }
 
     #[inline(always)]
-    fn add_value(self, sums: Self::Sums, value: f32, factors: &[f32; SIXTEEN]) -> Self::Sums {
-        // SAFETY: as in `dots`.
+    fn add_value(self, sums: Self::Floats, value: f32, factors: Self::Floats) -> Self::Floats {
+        // SAFETY: as in `ints`.
         unsafe { added(sums, [_mm256_set1_ps(value); 2], factors) }
     }
 
     #[inline(always)]
-    fn floats(self, sums: Self::Sums) -> [f32; SIXTEEN] {
-        let mut out = [0.0f32; SIXTEEN];
-        // SAFETY: as in `dots`; there are 16 floats.
+    fn bytes_of(self, [low, high]: Self::Ints) -> [[u8; 4]; ROWS] {
+        let mut out = [[0; 4]; ROWS];
+        // SAFETY: as in `ints`; there are 64 bytes.
         unsafe {
-            _mm256_storeu_ps(out.as_mut_ptr(), sums[0]);
-            _mm256_storeu_ps(out.as_mut_ptr().add(EIGHT), sums[1]);
+            _mm256_storeu_si256(out.as_mut_ptr().cast(), low);
+            _mm256_storeu_si256(out.as_mut_ptr().add(8).cast(), high);
         }
         out
+    }
+
+    #[inline(always)]
+    fn floats_of(self, [low, high]: Self::Floats) -> [f32; ROWS] {
+        let mut out = [0.0; ROWS];
+        // SAFETY: as in `ints`; there are 16 floats.
+        unsafe {
+            _mm256_storeu_ps(out.as_mut_ptr(), low);
+            _mm256_storeu_ps(out.as_mut_ptr().add(8), high);
+        }
+        out
+    }
+
+    #[inline(always)]
+    fn fetch(self, address: *const u8) {
+        fetch(address);
     }
 }
 
 #[inline]
 #[target_feature(enable = "avx2,fma")]
-fn added(sums: [__m256; 2], values: [__m256; 2], factors: &[f32; SIXTEEN]) -> [__m256; 2] {
-    // SAFETY: there are 16 factors.
-    let factors = unsafe { [_mm256_loadu_ps(factors.as_ptr()), _mm256_loadu_ps(factors.as_ptr().add(EIGHT))] };
-    [_mm256_fmadd_ps(factors[0], values[0], sums[0]), _mm256_fmadd_ps(factors[1], values[1], sums[1])]
+fn added([a, b]: [__m256; 2], values: [__m256; 2], factors: [__m256; 2]) -> [__m256; 2] {
+    [_mm256_fmadd_ps(factors[0], values[0], a), _mm256_fmadd_ps(factors[1], values[1], b)]
 }

@@ -1,7 +1,7 @@
 //! Many vectors by tiles of 16 rows: a tile is unpacked once and stays in the nearest cache.
 
-use super::{Integers, Rows, SIXTEEN, codes_of};
-use crate::encoding::{GROUP, IntegerBlocks};
+use super::{Integers, Rows, biases, blocks_of, codes_of, factors_of};
+use crate::encoding::{GROUP, IntegerBlocks, ROWS};
 use amk::tensor::Q8Block;
 
 /// Vectors whose sums are in registers.
@@ -12,13 +12,12 @@ const VECTORS: usize = 8;
 #[repr(align(64))]
 struct Group {
     /// Four codes of each row, then the next four.
-    codes: [[[u8; 4]; SIXTEEN]; GROUP / 4],
-    scales: [[f32; SIXTEEN]; 2],
-    addends: [f32; SIXTEEN],
+    codes: [[[u8; 4]; ROWS]; GROUP / 4],
+    scales: [[f32; ROWS]; 2],
+    addends: [f32; ROWS],
 }
 
-const EMPTY: Group =
-    Group { codes: [[[0; 4]; SIXTEEN]; GROUP / 4], scales: [[0.0; SIXTEEN]; 2], addends: [0.0; SIXTEEN] };
+const EMPTY: Group = Group { codes: [[[0; 4]; ROWS]; GROUP / 4], scales: [[0.0; ROWS]; 2], addends: [0.0; ROWS] };
 
 /// All products.
 #[inline(always)]
@@ -31,9 +30,9 @@ pub(super) fn products<const BYTES: usize, B: IntegerBlocks<BYTES>>(
 ) {
     let groups = rows.blocks * B::GROUPS;
     let mut tile = vec![EMPTY; groups];
-    for first in (0..rows.count).step_by(SIXTEEN) {
-        unpack::<BYTES, B>(integers, &rows.some(first), &mut tile);
-        let columns = first..rows.count.min(first + SIXTEEN);
+    for first in (0..rows.count).step_by(ROWS) {
+        unpack::<BYTES, B, _>(integers, &rows.some(first), &mut tile);
+        let columns = first..rows.count.min(first + ROWS);
         let mut at = 0;
         while at < vectors {
             let (xs, out) = (&xs[at * groups..], &mut out[at * rows.count..]);
@@ -48,24 +47,28 @@ pub(super) fn products<const BYTES: usize, B: IntegerBlocks<BYTES>>(
 }
 
 #[inline(always)]
-fn unpack<const BYTES: usize, B: IntegerBlocks<BYTES>>(
-    integers: impl Integers,
-    rows: &[&[[u8; BYTES]]; SIXTEEN],
+fn unpack<const BYTES: usize, B: IntegerBlocks<BYTES>, I: Integers>(
+    integers: I,
+    rows: &[&[[u8; BYTES]]; ROWS],
     tile: &mut [Group],
 ) {
     for (number, tile) in tile.chunks_exact_mut(B::GROUPS).enumerate() {
-        for (group, tile) in tile.iter_mut().enumerate() {
-            for (at, row) in rows.iter().enumerate() {
-                let block = &row[number];
-                let codes = codes_of::<BYTES, B>(integers, block, group);
-                for (tile, codes) in tile.codes.iter_mut().zip(codes.as_chunks().0) {
-                    tile[at] = *codes;
-                }
-                [tile.scales[0][at], tile.scales[1][at]] = B::scales(block, group);
-                if B::ADDEND {
-                    tile.addends[at] = B::addend(block, group);
-                }
+        let blocks = blocks_of(rows, number);
+        let factors = factors_of::<BYTES, B, I>(integers, &blocks);
+        for (group, (tile, factors)) in tile.iter_mut().zip(&factors).enumerate() {
+            let mut quarters = [codes_of::<BYTES, B, I>(integers, &blocks, group, 0); 4];
+            for (quarter, codes) in quarters.iter_mut().enumerate().skip(1) {
+                *codes = codes_of::<BYTES, B, I>(integers, &blocks, group, quarter);
             }
+            let [[a, e], [b, f], [c, g], [d, h]] = quarters;
+            let halves = [integers.transposed([a, b, c, d]), integers.transposed([e, f, g, h])];
+            for (to, ints) in tile.codes.iter_mut().zip(halves.as_flattened()) {
+                *to = integers.bytes_of(*ints);
+            }
+            for (to, scales) in tile.scales.iter_mut().zip(factors.scales) {
+                *to = integers.floats_of(scales);
+            }
+            tile.addends = integers.floats_of(factors.addend);
         }
     }
 }
@@ -85,7 +88,7 @@ fn some<const BYTES: usize, B: IntegerBlocks<BYTES>, const X: usize>(
     for (number, x) in vectors.iter_mut().enumerate() {
         *x = &xs[number * tile.len()..][..tile.len()];
     }
-    let mut sums = [integers.sums(); X];
+    let mut sums = [integers.floats([0.0; ROWS]); X];
     for (number, tile) in tile.iter().enumerate() {
         let mut inputs = [&vectors[0][number]; X];
         for (input, vector) in inputs.iter_mut().zip(&vectors) {
@@ -95,7 +98,7 @@ fn some<const BYTES: usize, B: IntegerBlocks<BYTES>, const X: usize>(
     }
     for (sums, out) in sums.into_iter().zip(out.chunks_mut(count)) {
         let out = &mut out[columns.clone()];
-        out.copy_from_slice(&integers.floats(sums)[..out.len()]);
+        out.copy_from_slice(&integers.floats_of(sums)[..out.len()]);
     }
     X
 }
@@ -106,32 +109,23 @@ fn add_group<const BYTES: usize, B: IntegerBlocks<BYTES>, I: Integers, const X: 
     integers: I,
     inputs: &[&Q8Block; X],
     tile: &Group,
-    sums: &mut [I::Sums; X],
+    sums: &mut [I::Floats; X],
 ) {
-    let (first, last) = tile.codes.split_at(GROUP / 8);
-    let mut dots = [integers.dots(0); X];
-    if B::HALVES {
-        for (half, codes) in [first, last].into_iter().enumerate() {
-            for (dots, x) in dots.iter_mut().zip(inputs) {
-                *dots = integers.dots(-B::BIAS * x.sums[half]);
-            }
-            multiply(integers, &mut dots, codes, inputs, half * first.len(), B::MOST);
-            for ((sums, &dots), x) in sums.iter_mut().zip(&dots).zip(inputs) {
-                *sums = integers.add(*sums, dots, x.scale, &tile.scales[half]);
-            }
-        }
-    } else {
+    let mut dots = [integers.same(0); X];
+    let parts = if B::HALVES { 2 } else { 1 };
+    for (part, codes) in tile.codes.chunks_exact(tile.codes.len() / parts).enumerate() {
         for (dots, x) in dots.iter_mut().zip(inputs) {
-            *dots = integers.dots(-B::BIAS * (x.sums[0] + x.sums[1]));
+            *dots = integers.same(biases::<BYTES, B>(x)[part]);
         }
-        multiply(integers, &mut dots, &tile.codes, inputs, 0, B::MOST);
+        multiply(integers, &mut dots, codes, inputs, part * codes.len(), B::MOST);
         for ((sums, &dots), x) in sums.iter_mut().zip(&dots).zip(inputs) {
-            *sums = integers.add(*sums, dots, x.scale, &tile.scales[0]);
+            *sums = integers.add(*sums, dots, x.scale, integers.floats(tile.scales[part]));
         }
     }
     if B::ADDEND {
         for (sums, x) in sums.iter_mut().zip(inputs) {
-            *sums = integers.add_value(*sums, x.scale * (x.sums[0] + x.sums[1]) as f32, &tile.addends);
+            let value = x.scale * (x.sums[0] + x.sums[1]) as f32;
+            *sums = integers.add_value(*sums, value, integers.floats(tile.addends));
         }
     }
 }
@@ -140,8 +134,8 @@ fn add_group<const BYTES: usize, B: IntegerBlocks<BYTES>, I: Integers, const X: 
 #[inline(always)]
 fn multiply<I: Integers, const X: usize>(
     integers: I,
-    dots: &mut [I::Dots; X],
-    codes: &[[[u8; 4]; SIXTEEN]],
+    dots: &mut [I::Ints; X],
+    codes: &[[[u8; 4]; ROWS]],
     inputs: &[&Q8Block; X],
     first: usize,
     most: u8,
