@@ -249,8 +249,10 @@ fn convolutions_are_the_sums_over_the_last_positions() {
 
 #[test]
 fn parts_of_a_norm_are_the_norm() {
-    for (rows, packets) in [("0", "0"), ("3", "0"), ("3", "1"), ("8", "0"), ("8", "1"), ("24", "0")] {
-        let defines = [("AMK_ROWS", rows), ("AMK_ROW_PACKETS", packets)].into_iter().chain(NO_ATTENTION);
+    let of_rows = [("3", "0", "0"), ("3", "1", "0"), ("8", "0", "0"), ("8", "1", "0"), ("24", "0", "0")];
+    for (rows, packets, sums) in [("0", "0", "0"), ("0", "0", "1")].into_iter().chain(of_rows) {
+        let defines = [("AMK_ROWS", rows), ("AMK_ROW_PACKETS", packets), ("AMK_SUMS", sums)];
+        let defines = defines.into_iter().chain(NO_ATTENTION);
         if run("norm", &["rms_norm/fused.cuh", "rms_norm/rows.cuh"], &defines.collect::<Vec<_>>()).is_none() {
             return;
         }

@@ -98,5 +98,11 @@ int main() {
     check<RootMean>(INPUT, NORM_COMPUTED), check<RootMean>(INPUT, NORM_COMPUTED | NORM_ADDED);
     check<Centred>(INPUT, CENTRED), check<Centred>(INPUT, BIASED), check<Centred>(INPUT, BIASED | NORM_ADDED);
 #endif
+#if AMK_SUMS
+    double squares = 0;
+    for (float v : x[0]) squares += v * v;
+    shared.inner = 1 / std::sqrt(squares / LEN + params.eps); // as a projection leaves it
+    check<RootMean>(INPUT, NORM_COMPUTED | NORM_ADDED | NORM_KNOWN);
+#endif
     printf("ok\n");
 }

@@ -180,7 +180,8 @@ impl FusedGroup for NormedResidual {
     }
 
     fn packed(&self) -> Vec<TensorId> {
-        vec![self.value]
+        let read_by_products = self.waits.then_some(self.before);
+        read_by_products.into_iter().chain([self.value]).collect()
     }
 
     fn check(&self, flow: &Flow<'_>, seen: &mut Extensions) -> Result<(), usize> {
