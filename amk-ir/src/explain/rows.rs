@@ -75,8 +75,8 @@ state, which later steps read, and what it writes is read by calls marked `wante
         code: 805,
         title: "a tile that cuts a dimension in which others move",
         text: r#"Where tiles of a state move with the position, each bound in that dimension is `pos + N`,
-0 or the extent, and a lower one may be `max(0, pos - N)`. Then a conflict of two rows depends only on how far apart they are, and
-one sequence that starts anywhere stands for all.
+0 or the extent, and a lower one may be `max(0, pos - N)`. Then a conflict of two rows depends only
+on how far apart they are, and one sequence that starts anywhere stands for all.
 
     program @example
     positions 16

@@ -90,7 +90,7 @@ pub enum RowsError {
         /// Positions to keep.
         kept: usize,
     },
-    /// What rows after the positions that should be kept would read was given back.
+    /// Rows after the positions to keep would read pages that were given back.
     #[error(
         "{sequence} cannot go on after {kept} positions: rows there read pages before position {first}, which were \
          given back"

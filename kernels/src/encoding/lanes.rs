@@ -34,7 +34,7 @@ impl Places {
     }
 }
 
-/// What a group's dots are multiplied by, in each row.
+/// Multipliers of a group's dots, in each row.
 #[derive(Clone, Copy)]
 pub struct Factors<F> {
     /// [`IntegerBlocks::scales`].

@@ -195,7 +195,7 @@ impl<'p> Gemv<'_, 'p> {
             return Err(Refusal::new("bias", "is not 0, and there is no bias"));
         }
         if !sum && self.record.partial != 0 {
-            return Err(Refusal::new("partial", "is not 0, and the input is no sum"));
+            return Err(Refusal::new("partial", "is not 0, and the input is not a sum"));
         }
         Ok(x)
     }

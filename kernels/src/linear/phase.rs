@@ -11,8 +11,8 @@ use crate::abi::{
 };
 use crate::fused::Decoder;
 use crate::residual;
-use crate::rms_norm::{self, Sum};
-use amk::ir::{BufferId, DType, Exchange, Operand, Param};
+use crate::rms_norm::{self, NormBy, Sum};
+use amk::ir::{BufferId, DType, Exchange, Operand};
 use amk_cuda::cost::{CostModel, Load};
 use amk_cuda::image::abi::{CHUNK, GROUP_UNITS, UNIT, WARPS};
 use amk_cuda::image::{Encoder, Record};
@@ -212,7 +212,7 @@ fn spread(planner: &mut Planner<'_>, gemv: Gemv, rows: u32, fold: u32) -> Vec<Ra
     let rows: Vec<Range<u32>> = units.into_iter().map(of_units).collect();
     stream(planner, &rows, gemv.tiles.kind, gemv.k);
     let parts: Vec<Range<u32>> = rows.into_iter().map(|rows| rows.start / fold..rows.end / fold).collect();
-    if matches!(gemv.input, Input::Sum(_)) {
+    if gemv.sum().is_some() {
         rms_norm::leave_scale(planner, &parts);
     }
     planner.plan.shared.set(LastRows(parts.iter().map(|rows| rows.end - rows.start).collect()));
@@ -273,7 +273,7 @@ impl PhaseKind for Gemv {
             Input::Embedding => (0, IN_EMBEDDING),
             Input::Sum(sum) => (encoder.packet(sum.vector), IN_SUM),
         };
-        let sum = if let Input::Sum(sum) = self.input { Some(sum) } else { None };
+        let sum = self.sum();
         let has_bias = self.biases.iter().all(Option::is_some);
         let flags = if has_bias { GEMV_BIAS } else { 0 } | self.function() << GEMV_FUNCTION_BIT;
         let shape = input_shape(self) | from << GEMV_INPUT_BIT | kind << GEMV_OUTPUT_BIT;
@@ -317,7 +317,7 @@ impl PhaseKind for Gemv {
     }
 
     fn constants(&self, _plan: &Plan) -> Vec<BufferId> {
-        let of_sum = if let Input::Sum(sum) = self.input { Some(sum.weight) } else { None };
+        let of_sum = self.sum().map(|sum| sum.weight);
         // In the order of steps with rows, where the sum has a phase before.
         of_sum.into_iter().chain(self.norm).chain(self.biases.iter().flatten().copied()).collect()
     }
@@ -341,15 +341,6 @@ impl PhaseKind for Gemv {
     }
 }
 
-/// Adds the norm of a vector of `k` elements. Returns the result.
-fn call_norm(task: &mut TaskCalls<'_>, x: BufferId, weight: BufferId, k: u32) -> BufferId {
-    let to = task.local(k);
-    let eps = Param::F32(task.plan.shared.entry::<Decoder>().eps);
-    let operands = vec![read(x, &[0..k]), early(weight, &[0..k]), write(to, &[0..k])];
-    task.call("amk_kernels::rms_norm", operands, vec![eps]);
-    to
-}
-
 /// Adds a call of the numbered function.
 fn call_function(task: &mut TaskCalls<'_>, number: u32, operands: Vec<Operand>) {
     let functions = &task.plan.shared.entry::<Decoder>().functions;
@@ -359,6 +350,11 @@ fn call_function(task: &mut TaskCalls<'_>, number: u32, operands: Vec<Operand>) 
 }
 
 impl Gemv {
+    /// Returns the input, if it is a sum.
+    pub(super) fn sum(&self) -> Option<Sum> {
+        if let Input::Sum(sum) = self.input { Some(sum) } else { None }
+    }
+
     /// Returns the number of the function applied to the results. 0 means none.
     fn function(&self) -> u32 {
         match self.output {
@@ -387,7 +383,7 @@ impl Gemv {
                 x
             }
             Input::Sum(sum) => {
-                let normed = call_norm(task, sum.vector, sum.weight, k);
+                let normed = NormBy::RootMean(sum.weight).normed(task, sum.vector, k);
                 let x = task.local(k);
                 let operands = vec![read(sum.residual, &[0..k]), read(normed, &[0..k]), write(x, &[0..k])];
                 task.call("amk_kernels::add", operands, Vec::new());
@@ -395,7 +391,7 @@ impl Gemv {
             }
         };
         if let Some(weight) = self.norm {
-            x = call_norm(task, x, weight, k);
+            x = NormBy::RootMean(weight).normed(task, x, k);
         }
         read(x, &[0..k])
     }

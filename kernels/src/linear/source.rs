@@ -1,7 +1,7 @@
 //! Generates the functions that compute projections, specialised for a plan.
 
 use super::layout::cut;
-use super::phase::{Gemv, Input, Output};
+use super::phase::{Gemv, Output};
 use super::pointwise;
 use super::tile::TileKind;
 use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM, GEMV_TILE_BIT, TILE_K};
@@ -70,7 +70,7 @@ pub(crate) fn defines(plan: &Plan) -> String {
 
 /// Whether a projection of a plan has a sum as its input.
 pub(super) fn adds_up(plan: &Plan) -> bool {
-    plan.phases_of().any(|gemv: &Gemv| matches!(gemv.input, Input::Sum(_)))
+    plan.phases_of().any(|gemv: &Gemv| gemv.sum().is_some())
 }
 
 /// Renders whether a projection has a sum as its input, and what that needs.

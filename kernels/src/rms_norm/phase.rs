@@ -54,6 +54,14 @@ impl NormBy {
         if self.is_centred() { NORM_CENTRED | biased } else { 0 }
     }
 
+    /// Adds its call for a vector of `len` elements to a task. Returns the result.
+    pub(crate) fn normed(self, task: &mut TaskCalls<'_>, x: BufferId, len: u32) -> BufferId {
+        let to = task.local(len);
+        let (path, operands, params) = self.call(task.plan, x, len, to);
+        task.call(path, operands, params);
+        to
+    }
+
     /// The instruction, with its operands and its parameters, for a vector of `len` elements.
     fn call(self, plan: &Plan, x: BufferId, len: u32, to: BufferId) -> (&'static str, Vec<Operand>, Vec<Param>) {
         let path = match self {
@@ -162,10 +170,7 @@ impl PhaseKind for Norm {
         let Work::Rows(rows) = work else { return };
         let mut x = self.from;
         if let Some(by) = self.by {
-            let normed = task.local(self.len);
-            let (path, operands, params) = by.call(task.plan, x, self.len, normed);
-            task.call(path, operands, params);
-            x = normed;
+            x = by.normed(task, x, self.len);
         }
         let x = read(x, from_ref(rows));
         match self.output {

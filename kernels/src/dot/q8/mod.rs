@@ -34,7 +34,7 @@ const MOST_GROUPS: usize = 8;
 /// Bytes of a line of the caches.
 const LINE: usize = 64;
 
-/// What a processor does with integers of 16 rows. Rows 4 apart share a quarter of them: number `q`
+/// Integer arithmetic of a processor on 16 rows. Rows 4 apart share a quarter of them: number `q`
 /// has rows `q`, `q + 4`, `q + 8` and `q + 12`.
 trait Integers: Lanes {
     /// 16 bytes of each row of a quarter.
@@ -93,7 +93,7 @@ fn words_of<I: Integers>(integers: I, rows: &[&[u8; 16]; ROWS]) -> [I::Ints; 4] 
     integers.transposed(quarters)
 }
 
-/// What rows of a quarter have.
+/// The items of a quarter's rows.
 #[inline(always)]
 fn quarter<T: Copy>(rows: &[T; ROWS], at: usize) -> [T; 4] {
     [rows[at], rows[at + 4], rows[at + 8], rows[at + 12]]
@@ -318,7 +318,7 @@ fn halves_of(x: &Q8Block) -> [&[i8; 16]; 2] {
     [&halves[0], &halves[1]]
 }
 
-/// What the inner products of codes have too much, times -1.
+/// The excess of the inner products of codes, times -1.
 #[inline(always)]
 fn biases<const BYTES: usize, B: IntegerBlocks<BYTES>>(x: &Q8Block) -> [i32; 2] {
     let [first, last] = x.sums;
