@@ -1,5 +1,5 @@
 //! The device's tiles of weights (`kernels/src/linear/tile`), compiled for this machine: decoded,
-//! and multiplied with one to eight tiles a warp, each kind has the elements that its encoding
+//! and multiplied with one to four tiles a warp, each kind has the elements that its encoding
 //! defines. Without a C++ compiler it says "skipped". NVRTC compiles them for every target, too.
 
 use crate::native;
@@ -16,10 +16,11 @@ use std::process::{Command, Stdio};
 /// Columns of the rows: tiles for packs of any length, and three to a warp leave none over.
 const COLUMNS: usize = 768;
 const TILES: usize = COLUMNS / 32;
-const ROWS: usize = 8;
-const VECTORS: usize = 4;
+/// Of two units.
+const ROWS: usize = 16;
+const VECTORS: usize = 8;
 /// Tiles of a warp, at most.
-const DEPTHS: usize = 8;
+const DEPTHS: usize = 4;
 
 /// All kinds, by the names of their encodings.
 fn kinds() -> Vec<&'static TileKind> {
@@ -65,7 +66,7 @@ fn rows(encoding: &Encoding, seed: u64) -> Vec<u8> {
 struct Found {
     decoded: Vec<f32>,
     rounded: Vec<f32>,
-    /// Of each depth and row, with each vector.
+    /// Of each depth, of one unit at a time and of both, of each row with each vector.
     products: Vec<f32>,
 }
 
@@ -75,9 +76,10 @@ fn run(kinds: &[&TileKind], rows: &[Vec<u8>], vectors: &[bf16]) -> Option<Vec<Fo
     let mut input = Vec::new();
     for (number, (kind, rows)) in kinds.iter().zip(rows).enumerate() {
         let of_rows: Vec<&[u8]> = rows.chunks_exact(rows.len() / ROWS).collect();
-        let packed = kind.layout.packed(&of_rows, COLUMNS as u32).expect("the layout should keep the rows");
         input.extend([number as u32, TILES as u32].iter().flat_map(|word| word.to_le_bytes()));
-        input.extend(packed);
+        for unit in of_rows.chunks(ROWS / 2) {
+            input.extend(kind.layout.packed(unit, COLUMNS as u32).expect("the layout should keep the rows"));
+        }
         input.extend(vectors.iter().flat_map(|x| x.to_le_bytes()));
     }
     let mut child =
@@ -88,7 +90,7 @@ fn run(kinds: &[&TileKind], rows: &[Vec<u8>], vectors: &[bf16]) -> Option<Vec<Fo
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     writer.join().expect("the writer").expect("all should be read");
     let floats: Vec<f32> = output.stdout.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
-    let of_kind = floats.chunks(2 * ROWS * COLUMNS + DEPTHS * ROWS * VECTORS).map(|floats| {
+    let of_kind = floats.chunks(2 * ROWS * COLUMNS + 2 * DEPTHS * ROWS * VECTORS).map(|floats| {
         let (decoded, others) = floats.split_at(ROWS * COLUMNS);
         let (rounded, products) = others.split_at(ROWS * COLUMNS);
         Found { decoded: decoded.to_vec(), rounded: rounded.to_vec(), products: products.to_vec() }

@@ -133,7 +133,8 @@ device_enumerations! {
 pub(crate) fn most_own_rows(rows: Option<u32>) -> u32 {
     match rows {
         Some(rows) if rows > NARROW_ROWS => MAX_WIDE_OWN / rows / UNIT * UNIT,
-        _ => MAX_OWN_ROWS / rows.map_or(1, |rows| rows.next_multiple_of(4)),
+        Some(_) => MAX_OWN_ROWS / NARROW_ROWS,
+        None => MAX_OWN_ROWS,
     }
 }
 

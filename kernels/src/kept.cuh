@@ -18,8 +18,8 @@ alignas(8) float residual[MAX_OWN_ROWS]; // fp32 residual of the rows this worke
 #endif
 // For attention.
 #if AMK_ROWS && !AMK_WIDE
-float row_squares[AMK_WARPS][(AMK_ROWS + 3) / 4 * 4];
-float2 shares[4 * AMK_ROWS][8]; // maximum and sum, per share of a row and head
+float row_squares[AMK_WARPS][8];
+float2 shares[32][8]; // maximum and sum, per share of a row and head
 #endif
 #if AMK_OWN_TURNS
 float2 rope[1];

@@ -1,6 +1,7 @@
 // Decodes and multiplies tiles of a projection's weights (kernels/src/linear/tile) without a GPU. Standard input: the number of a kind,
-// tiles, the bytes of a unit of 8 rows, four vectors of bf16. Standard output: the decoded rows, the same rounded to bf16, then for one to eight tiles a
-// warp and pass the products of the rows with each vector.
+// tiles, the bytes of two units of 8 rows, eight vectors of bf16. Standard output: the decoded rows, the same rounded to bf16, then for one to four
+// tiles a warp and pass the products of the rows with each vector: of one unit and four vectors at once, and, where tiles are decoded, of both units
+// and all vectors.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -18,6 +19,14 @@ struct uint2 {
 struct uint4 {
     u32 x, y, z, w;
 };
+struct float2 {
+    float x, y;
+};
+struct float4 {
+    float x, y, z, w;
+};
+static float2 make_float2(float x, float y) { return {x, y}; }
+static float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 static uint4 make_uint4(u32 x, u32 y, u32 z, u32 w) { return {x, y, z, w}; }
 static float __uint_as_float(u32 bits) {
     float x;
@@ -135,57 +144,93 @@ struct Rounded {
 
 static void put(float x) { fwrite(&x, 4, 1, stdout); }
 
+// The place of a unit's tiles from number `first` on.
+template <class T> static typename T::Place place_of(u32 unit, u32 tiles, u32 first) {
+    typename T::Place place(first, lane_now, T::named(lane_now));
+    place.advance(unit * tiles * T::BYTES);
+    return place;
+}
 template <class T, class By> static void decode(u32 tiles) {
-    std::vector<float> rows(8 * 32 * tiles);
+    std::vector<float> rows(16 * 32 * tiles);
     for (u32 lane = 0; lane < 32; lane++)
-        for (u32 at = 0; at < tiles; at++) {
+        for (u32 of = 0; of < 2 * tiles; of++) {
+            const u32 unit = of / tiles, at = of % tiles;
             lane_now = lane;
             T one[1];
-            const typename T::Place place(at, lane, T::named(lane));
-            T::template load<1>(one, place, at, lane, 1);
+            T::template load<1>(one, place_of<T>(unit, tiles, at), at, lane, 1);
             const T& tile = one[0];
             const uint4 a = By::fragment(tile);
             const u32 pairs[4] = {a.x, a.y, a.z, a.w};
             for (u32 i = 0; i < 8; i++) {
                 const bool odd = i / 2 % 2;
                 const u32 column = lane % 4 * 4 + i / 4 * 2 + i % 2 + 16 * odd, pair = pairs[i / 2];
-                rows[(lane / 4 * tiles + at) * 32 + column] = By::value(tile, i % 2 ? bf16_high(pair) : bf16_low(pair), odd);
+                rows[((unit * 8 + lane / 4) * tiles + at) * 32 + column] = By::value(tile, i % 2 ? bf16_high(pair) : bf16_low(pair), odd);
             }
         }
     for (const float x : rows) put(x);
 }
 
-// As linear/rows.cuh: lane l has the input of vector l / 8 and the products of vector l % 4.
-template <class T, int DEPTH> static void multiply(u32 tiles, const std::vector<u16>& x) {
-    std::vector<float> products(32);
+// Runs `f` for the tiles of each pass, for all lanes: first to record the operands of products, then with these.
+template <int DEPTH, class F> static void by_passes(u32 tiles, F f) {
     for (u32 first = 0; first < tiles; first += DEPTH) {
         for (auto& lane : recorded) lane.clear();
         for (int pass = 0; pass < 2; pass++)
-            for (lane_now = 0; lane_now < 32; lane_now++) {
-                recording = pass == 0, product_now = 0;
-                T a[DEPTH];
-                Fragment inputs[DEPTH] = {};
-                float sums[DEPTH];
-                const typename T::Place place(first, lane_now, T::named(lane_now));
-                T::template load<DEPTH>(a, place, first, lane_now, tiles - first);
-                for (u32 j = 0; j < DEPTH && first + j < tiles; j++) {
-                    const u16* from = &x[(lane_now / 8 * tiles + first + j) * 32 + lane_now % 8 * 4];
-                    inputs[j] = {from[0] | (u32)from[1] << 16, from[2] | (u32)from[3] << 16};
-                }
-                for (int j = 0; j < DEPTH; j++) T::prepare(inputs[j], sums[j]);
-                products[lane_now] += T::template product<DEPTH>(a, [&](int j) { return inputs[j]; }, [&](int j) { return sums[j]; });
-            }
+            for (lane_now = 0; lane_now < 32; lane_now++) recording = pass == 0, product_now = 0, f(first, tiles - first);
     }
-    for (const float y : products) put(y);
+}
+// Four columns of a vector's tile from `column` on.
+static Fragment four(const std::vector<u16>& x, u32 tiles, u32 vector, u32 tile, u32 column) {
+    const u16* from = &x[(vector * tiles + tile) * 32 + column];
+    return {from[0] | (u32)from[1] << 16, from[2] | (u32)from[3] << 16};
+}
+
+// As linear/rows.cuh for one unit: lane l has the input of vector l / 8 and the products of vector l % 4, of 4 from number 4 `set` on.
+template <class T, int DEPTH> static void multiply(u32 tiles, const std::vector<u16>& x, u32 unit, u32 set, std::vector<float>& products) {
+    by_passes<DEPTH>(tiles, [&](u32 first, u32 count) {
+        T a[DEPTH];
+        Fragment inputs[DEPTH] = {};
+        float sums[DEPTH];
+        T::template load<DEPTH>(a, place_of<T>(unit, tiles, first), first, lane_now, count);
+        for (u32 j = 0; j < DEPTH && j < count; j++) inputs[j] = four(x, tiles, 4 * set + lane_now / 8, first + j, lane_now % 8 * 4);
+        for (int j = 0; j < DEPTH; j++) T::prepare(inputs[j], sums[j]);
+        products[(8 * unit + lane_now / 4) * 8 + 4 * set + lane_now % 4] +=
+            T::template product<DEPTH>(a, [&](int j) { return inputs[j]; }, [&](int j) { return sums[j]; });
+    });
+}
+// As for two units: lane l has the input of vector l / 4 and the products of vectors 2 (l % 4) and the next one.
+template <class T, int DEPTH> static void multiply_both(u32 tiles, const std::vector<u16>& x, std::vector<float>& products) {
+    by_passes<DEPTH>(tiles, [&](u32 first, u32 count) {
+        T a[DEPTH], b[DEPTH];
+        RowFragment inputs[DEPTH] = {};
+        float2 sums[DEPTH];
+        T::template load<DEPTH>(a, place_of<T>(0, tiles, first), first, lane_now, count);
+        T::template load<DEPTH>(b, place_of<T>(1, tiles, first), first, lane_now, count);
+        const u32 row = lane_now / 4, quad = lane_now % 4;
+        for (u32 j = 0; j < DEPTH && j < count; j++)
+            inputs[j] = {four(x, tiles, row, first + j, 4 * quad), four(x, tiles, row, first + j, 16 + 4 * quad)};
+        for (int j = 0; j < DEPTH; j++) T::prepare(inputs[j], sums[j]);
+        const float4 y = T::template products<DEPTH>(a, b, inputs, sums);
+        float* const to = &products[row * 8 + 2 * quad];
+        to[0] += y.x, to[1] += y.y, to[64] += y.z, to[65] += y.w;
+    });
+}
+template <class T, int DEPTH> static void multiply_all(u32 tiles, const std::vector<u16>& x) {
+    std::vector<float> one(128), both(128);
+    for (u32 i = 0; i < 4; i++) multiply<T, DEPTH>(tiles, x, i / 2, i % 2, one);
+    if constexpr (T::DECODES)
+        multiply_both<T, DEPTH>(tiles, x, both);
+    else
+        both = one;
+    for (const float y : one) put(y);
+    for (const float y : both) put(y);
 }
 
 template <class T> static void run(u32 tiles) {
-    memory.resize(tiles * T::BYTES);
-    std::vector<u16> x(4 * 32 * tiles);
+    memory.resize(2 * tiles * T::BYTES);
+    std::vector<u16> x(8 * 32 * tiles);
     if (fread(&memory[0], 1, memory.size(), stdin) != memory.size() || fread(&x[0], 2, x.size(), stdin) != x.size()) exit(2);
     decode<T, Exact>(tiles), decode<T, Rounded>(tiles);
-    multiply<T, 1>(tiles, x), multiply<T, 2>(tiles, x), multiply<T, 3>(tiles, x), multiply<T, 4>(tiles, x);
-    multiply<T, 5>(tiles, x), multiply<T, 6>(tiles, x), multiply<T, 7>(tiles, x), multiply<T, 8>(tiles, x);
+    multiply_all<T, 1>(tiles, x), multiply_all<T, 2>(tiles, x), multiply_all<T, 3>(tiles, x), multiply_all<T, 4>(tiles, x);
 }
 
 int main() {

@@ -10,7 +10,7 @@
 #define AMK_NARROW_ROWS 8
 #define AMK_WIDE (AMK_ROWS > AMK_NARROW_ROWS)
 #define AMK_ROW_WORDS 16384
-#define AMK_ROW_SCRATCH ((AMK_ROWS + 3) / 4 * 4 * 8192)
+#define AMK_ROW_SCRATCH 65536
 #define AMK_LAYERS 2
 #ifndef AMK_ROW_PACKETS
 #define AMK_ROW_PACKETS 0
@@ -44,6 +44,8 @@ static float load_shared_one(u32 at) { return shared_at<float>(at); }
 static void store_shared(u32 at, float value, bool mine) {
     if (mine) memcpy(arena + at, &value, 4);
 }
+
+static void prefetch_line(const void*) {}
 
 // ---- numbers ----
 static uint2 make_uint2(u32 x, u32 y) { return {x, y}; }

@@ -1,7 +1,7 @@
 //! `amk trace`.
 
 use super::bench::{prompt, tokens};
-use super::options::{GpuSchedule, ScheduleArg, cuda_rows_vm, cuda_vm, print, table_of};
+use super::options::{GpuSchedule, ScheduleArg, Weights, cuda_rows_vm, cuda_vm, print, table_of};
 use super::subject::{Subject, SubjectArgs};
 use amk::ir::Program;
 use amk::rows::{RowLimits, RowVm, SequenceId};
@@ -43,6 +43,10 @@ pub(crate) struct Trace {
         value_parser = clap::value_parser!(u32).range(1..)
     )]
     prompt: Option<u32>,
+    /// How weights are held in memory: `native` (as in the file), bf16, Q8_0, Q4_0, ..; of
+    /// `--random` shapes native is bf16.
+    #[arg(long, value_name = "ENCODING", default_value = "native")]
+    weights: Weights,
     /// Launches; the one whose traced step takes the median time is shown.
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     launches: u32,
@@ -66,11 +70,11 @@ impl Trace {
         if limit - position < tokens {
             bail!("--prompt is {tokens}, but from position {position} on the context has {}", limit - position);
         }
-        let subject = opened.load(position + tokens, WeightFormat::BF16)?;
+        let subject = opened.load(position + tokens, WeightFormat::from(self.weights))?;
         if self.rows.is_some() || self.prompt.is_some() {
             return self.step_of_rows(&subject, &schedule, position);
         }
-        let options = VmOptions { trace: true, ..VmOptions::default() };
+        let options = VmOptions { trace: true, ..self.weights.on_gpu() };
         let (mut vm, schedule) = cuda_vm(&subject.model, &schedule, options, false)?;
         let before = self.warm_up.min(position);
         let trace = self.median(|| Ok(vm.trace(position - before, before + 1)?))?;
@@ -88,7 +92,7 @@ impl Trace {
     fn step_of_rows(&self, subject: &Subject, schedule: &GpuSchedule, position: u32) -> Result<ExitCode> {
         let (sequences, count) = (self.rows.unwrap_or(1), self.prompt.unwrap_or(1));
         let pages = sequences as usize * RowLimits::pages_of((position + count) as usize);
-        let options = VmOptions { trace: true, ..VmOptions::default() };
+        let options = VmOptions { trace: true, ..self.weights.on_gpu() };
         let vm = cuda_rows_vm(&subject.model, schedule, options, pages, false)?;
         let (most, target) = (vm.limits().rows, vm.target().name);
         if (sequences * count) as usize > most {

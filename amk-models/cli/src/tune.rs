@@ -1,12 +1,11 @@
 //! `amk tune`.
 
-use super::options::{ScheduleArg, cuda_vm, print, progress_bar};
+use super::options::{ScheduleArg, Weights, cuda_vm, print, progress_bar};
 use super::positions::{last_start, starts};
 use super::subject::{Subject, SubjectArgs};
 use amk::ir::schedule::PartialSchedule;
 use amk_bench::tune::{Device, Log, Row, Saved, Store, search};
 use amk_bench::{Gate, Reference};
-use amk_cuda::VmOptions;
 use amk_models::cache::Cache;
 use amk_models::model::WeightFormat;
 use anyhow::{Result, bail};
@@ -31,6 +30,10 @@ pub(crate) struct Tune {
     /// context].
     #[arg(long, value_name = "P", value_delimiter = ',')]
     positions: Vec<u32>,
+    /// How weights are held in memory: `native` (as in the file), bf16, Q8_0, Q4_0, ..; of
+    /// `--random` shapes native is bf16.
+    #[arg(long, value_name = "ENCODING", default_value = "native")]
+    weights: Weights,
     /// Trials at most, including the log's.
     #[arg(long, value_name = "N", default_value_t = 64)]
     trials: usize,
@@ -66,8 +69,8 @@ impl Tune {
         let last = positions.iter().copied().max().unwrap_or(0);
         let context = (last + self.steps).max(Reference::POSITIONS);
         let own = ScheduleArg { schedule: Some("default".into()), cache: None }.for_gpu()?;
-        let Subject { name, mut model, gate } = opened.load(context, WeightFormat::BF16)?;
-        let (mut vm, _) = cuda_vm(&model, &own, VmOptions::default(), self.quiet)?;
+        let Subject { name, mut model, gate } = opened.load(context, WeightFormat::from(self.weights))?;
+        let (mut vm, _) = cuda_vm(&model, &own, self.weights.on_gpu(), self.quiet)?;
         let passed = Gate::of(&mut vm, &mut model, &gate)?;
         if !passed.passed() {
             bail!("{name}: the logits are {:.4} away from the annotated function's: nothing is searched", passed.error);

@@ -64,8 +64,7 @@ struct Scout {
             asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source + at), "r"(now)
                          : "memory");
 #else
-            for (u32 line = lane * 128; line < now; line += 4096)
-                asm volatile("prefetch.global.L2 [%0];" ::"l"(source + at + line));
+            for (u32 line = lane * 128; line < now; line += 4096) prefetch_line(source + at + line);
 #endif
             at += now;
         }

@@ -112,6 +112,8 @@ AMK_DEVICE u64 now_clock() {
     asm volatile("mov.u64 %0, %%clock64;" : "=l"(t));
     return t;
 }
+// Requests the line of 128 bytes into the L2 cache.
+AMK_DEVICE void prefetch_line(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
 
 // ---- shared memory ----
 AMK_DEVICE uint4 load_shared(u32 address) {

@@ -13,7 +13,7 @@ struct Shared : Kept {
     alignas(16) float scratch[AMK_WIDE ? 32 : SCRATCH_FLOATS];
     u32 token, leave;
 #if AMK_ROWS
-    RowWords rows[(AMK_ROWS + 3) / 4 * 4]; // of the step; zeros past the last
+    RowWords rows[(AMK_ROWS + 7) / 8 * 8]; // of the step; zeros past the last
 #endif
     alignas(16) uint4 waiting[AMK_WARPS + 1]; // what a warp waited for when the launch was
                                               // abandoned: kind and step, task, where, got

@@ -144,10 +144,10 @@ impl GpuTarget {
     }
 }
 
-/// Shared memory for the products of up to `rows` rows, in bytes: four rows share a fragment. Wide
-/// steps have the ring's.
+/// Shared memory for the products of up to `rows` rows, in bytes: narrow steps have fragments of
+/// [`NARROW_ROWS`], wide ones the ring's memory.
 pub(crate) fn row_scratch(rows: u32) -> u32 {
-    if rows > NARROW_ROWS { 0 } else { rows.next_multiple_of(4) * SHARED_PER_ROW }
+    if (1..=NARROW_ROWS).contains(&rows) { NARROW_ROWS * SHARED_PER_ROW } else { 0 }
 }
 
 #[cfg(test)]

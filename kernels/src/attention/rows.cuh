@@ -127,8 +127,38 @@ AMK_DEVICE void flash_page(Worker& w, Flash<A>& f, bool had, u32 query, u32 firs
 }
 
 #if !AMK_WIDE
-constexpr u32 SHARES_OF_ROW =
-    4; // shares of a row's split, each of every fourth group of 16 positions
+constexpr u32 MOST_SHARES = sizeof(Kept::shares) / sizeof(Kept::shares[0]);
+
+// The rows that a task attends to, in waves: a row's split is shared out over the warps, by groups
+// of 16 positions in turn. How often does not depend on the other rows.
+template <class A> struct Waves {
+    static constexpr u32 FLOATS = A::GROUP * A::HEAD_DIM; // of a share
+    static constexpr u32 shares() {
+        u32 shares = AMK_WARPS / A::TEAM;
+        while (shares * FLOATS * 4 > AMK_ROW_SCRATCH) shares /= 2;
+        return shares;
+    }
+    static constexpr u32 SHARES = shares(), FIT = AMK_ROW_SCRATCH / (SHARES * FLOATS * 4),
+                         MOST = FIT < MOST_SHARES / SHARES ? FIT : MOST_SHARES / SHARES;
+    static_assert(MOST > 0, "the shares of a row must fit the scratch");
+    u32 rows = 0, left = 0; // of the wave; it and those after it, a bit a row
+
+    AMK_DEVICE void add(u32 row) { left |= 1 << row; }
+    // Begins with the first rows that are left.
+    AMK_DEVICE void begin() {
+        rows = 0;
+        for (u32 bits = left; bits && rows < MOST; bits &= bits - 1) rows++;
+    }
+    AMK_DEVICE u32 row(u32 nth) const {
+        u32 bits = left;
+        for (; nth; nth--) bits &= bits - 1;
+        return 31 - __clz(bits & (0 - bits));
+    }
+    AMK_DEVICE void next() {
+        for (; rows; rows--) left &= left - 1;
+        begin();
+    }
+};
 
 // The groups of a split of the positions up to and including `pos`: the n-th one's first position.
 template <class A> struct RowGroups {
@@ -166,120 +196,153 @@ template <class A> AMK_DEVICE void clear_parts(Worker& w, const Record& r) {
 #endif
 }
 
-// Attends with the group of queries of a kv head to one split of each row's positions.
-template <class A, class F> AMK_DEVICE void attend_splits(Worker& w, const Record& r, F active) {
-    constexpr u32 PITCH = A::HEAD_DIM + 8, FLOATS = A::GROUP * A::HEAD_DIM,
-                  WAVE = AMK_ROW_SCRATCH / (SHARES_OF_ROW * FLOATS * 4);
-    static_assert(AMK_ROWS * A::GROUP * PITCH * 2 <= SCRATCH_FLOATS * 4, "queries must fit");
-    static_assert(WAVE > 0, "the shares of a row must fit the scratch");
-    u16* const queries = (u16*)w.s.scratch;
-    begin_block<A>(w, 0, w.p.row_count);
+// A share of a row's split, or of a team the part of a warp.
+template <class A> struct RowShare {
+    u32 own, share, part, row, pos; // own: the row's number in the wave
+    RowGroups<A> groups;
+
+    AMK_DEVICE RowShare(const Worker& w, const Record& r, const Waves<A>& waves, u32 number)
+        : own(number / A::TEAM % waves.rows), share(number / A::TEAM / waves.rows),
+          part(number % A::TEAM), row(waves.row(own)), pos(w.s.rows[row].pos),
+          groups{(r.aux + row) % A::SPLITS, pos} {}
+    AMK_DEVICE static u32 count(const Waves<A>& waves) {
+        return waves.rows * Waves<A>::SHARES * A::TEAM;
+    }
+    // Where the maxima, sums and outputs are kept.
+    AMK_DEVICE u32 place() const { return own * Waves<A>::SHARES + share; }
+    // The first group's number.
+    AMK_DEVICE u32 begin() const { return groups.begin() + share; }
+    AMK_DEVICE const u8* group(const Worker& w, const Record& r, u32 first) const {
+        return page_block<A>(w, row, r.layer, r.row, first / 64) + first % 64 / 16 * A::GROUP_BYTES;
+    }
+    // Requests the first group into the L2 cache.
+    AMK_DEVICE void prefetch(const Worker& w, const Record& r) const {
+        const u32 first = groups.first(begin());
+        if (first > pos || groups.before_window(first)) return;
+        const u8* const from = group(w, r, first);
+        for (u32 at = w.lane * 128; at < A::GROUP_BYTES; at += 4096) prefetch_line(from + at);
+    }
+};
+
+// Stages the queries of a kv head for the rows of a task.
+template <class A> AMK_DEVICE void stage_queries(Worker& w, const Record& r, u32 rows) {
 #pragma unroll 1
     for (u32 item = w.warp; item < w.p.row_count * A::GROUP; item += AMK_WARPS) {
         const u32 row = item / A::GROUP, head = item % A::GROUP;
-        if (!active(row)) continue;
+        if (!(rows >> row & 1)) continue;
         float2 x[A::HEAD_DIM / 64];
         load_head<A>(w, r, row, r.row * A::GROUP + head, A::NORM, r.norm, turns_of<A>(w, row, 0),
                      x);
 #pragma unroll
         for (int j = 0; j < A::HEAD_DIM / 64; j++)
-            *(u32*)(queries + item * PITCH + 64 * j + 2 * w.lane) = pack_bf16(x[j].x, x[j].y);
+            *(u32*)((u16*)w.s.scratch + item * (A::HEAD_DIM + 8) + 64 * j + 2 * w.lane) =
+                pack_bf16(x[j].x, x[j].y);
     }
     w.sync();
-    w.stamp(TRACE_INPUTS);
-    bool awaited = false; // what this step appends, by this warp
+}
+
+// Attends with the group of queries of a kv head to a share of a row's split. `awaited`: whether
+// this warp has waited for what the step appends.
+template <class A>
+AMK_DEVICE void attend_share(Worker& w, const Record& r, const RowShare<A>& s, bool& awaited) {
+    const u32 query =
+        shared_address((u16*)w.s.scratch +
+                       (s.row * A::GROUP + min(w.lane >> 2, A::GROUP - 1)) * (A::HEAD_DIM + 8)) +
+        8 * (w.lane & 3);
+    Flash<A> f;
+    f.clear();
+    bool had = false;
 #pragma unroll 1
-    for (u32 from = 0; from < w.p.row_count; from += WAVE) {
-        const u32 rows = min(w.p.row_count - from, WAVE);
-#pragma unroll 1
-        for (u32 of_part = w.warp; of_part < rows * SHARES_OF_ROW * A::TEAM; of_part += AMK_WARPS) {
-            const u32 item = of_part / A::TEAM, part = of_part % A::TEAM;
-            const u32 row = from + item / SHARES_OF_ROW, pos = w.s.rows[row].pos;
-            if (!active(row)) continue;
-            const RowGroups<A> groups = {(r.aux + row) % A::SPLITS, pos};
-            const u32 query =
-                shared_address(queries +
-                               (row * A::GROUP + min(w.lane >> 2, A::GROUP - 1)) * PITCH) +
-                8 * (w.lane & 3);
-            Flash<A> f;
-            f.clear();
-            bool had = false;
-#pragma unroll 1
-            for (u32 n = groups.begin() + item % SHARES_OF_ROW;; n += SHARES_OF_ROW) {
-                const u32 first = groups.first(n);
-                if (!any(first <= pos)) break;
-                if (any(groups.before_window(first))) continue;
-                // A sequence's first row in this step is at `pos - row` at least.
-                if (AMK_ROW_PACKETS && !awaited && any(first + 16 + row > pos))
-                    await_by_warp(w, r), awaited = true;
-                const u8* block = page_block<A>(w, row, r.layer, r.row, first / 64);
-                flash_page<A>(w, f, had, query, first, make_uint2(pos + 1, pos + 1),
-                              block + first % 64 / 16 * A::GROUP_BYTES, part);
-                had = true;
-            }
-            const u32 head = 2 * (w.lane & 3), d = 2 * (w.lane >> 2) + part * A::OUT_TILES * 16;
-            if (w.lane < 4 && part == 0)
-                w.s.shares[item][head] = make_float2(f.max0, f.sum[0]),
-                w.s.shares[item][head + 1] = make_float2(f.max1, f.sum[1]);
-            const u32 to = w.row_scratch() + (item * FLOATS + head * A::HEAD_DIM + d) * 4;
+    for (u32 n = s.begin();; n += Waves<A>::SHARES) {
+        const u32 first = s.groups.first(n);
+        if (!any(first <= s.pos)) break;
+        if (any(s.groups.before_window(first))) continue;
+        const u8* const group = s.group(w, r, first);
+        // A sequence's first row in this step is at `pos - row` at least.
+        if (AMK_ROW_PACKETS && !awaited && any(first + 16 + s.row > s.pos))
+            await_by_warp(w, r), awaited = true;
+        flash_page<A>(w, f, had, query, first, make_uint2(s.pos + 1, s.pos + 1), group, s.part);
+        had = true;
+    }
+    const u32 head = 2 * (w.lane & 3), d = 2 * (w.lane >> 2) + s.part * A::OUT_TILES * 16;
+    if (w.lane < 4 && s.part == 0)
+        w.s.shares[s.place()][head] = make_float2(f.max0, f.sum[0]),
+        w.s.shares[s.place()][head + 1] = make_float2(f.max1, f.sum[1]);
+    if (!any(had)) return; // its sum is 0
+    const u32 to = w.row_scratch() + (s.place() * Waves<A>::FLOATS + head * A::HEAD_DIM + d) * 4;
 #pragma unroll
-            for (int j = 0; j < A::OUT_TILES; j++) {
-                const u32 at = to + 64 * j;
-                if (head < A::GROUP)
-                    store_shared(at, f.o[j][0], true), store_shared(at + 4, f.o[j][2], true);
-                if (head + 1 < A::GROUP)
-                    store_shared(at + 4 * A::HEAD_DIM, f.o[j][1], true),
-                        store_shared(at + 4 * A::HEAD_DIM + 4, f.o[j][3], true);
-            }
-        }
-        w.stamp(TRACE_PRODUCT);
-        w.sync();
-        w.stamp(TRACE_GATHERED);
-        // Each thread joins the shares of two dims.
-#pragma unroll 1
-        for (u32 i = w.thread(); i < rows * FLOATS / 2; i += AMK_WARPS * 32) {
-            const u32 own = i / (FLOATS / 2), row = from + own, pair = i % (FLOATS / 2),
-                      head = pair / (A::HEAD_DIM / 2), d = pair % (A::HEAD_DIM / 2) * 2;
-            if (!active(row)) continue;
-            Merged m;
-#pragma unroll
-            for (u32 lane = 0; lane < SHARES_OF_ROW; lane++)
-                m.top = fmaxf(m.top, w.s.shares[own * SHARES_OF_ROW + lane][head].x);
-#pragma unroll
-            for (u32 lane = 0; lane < SHARES_OF_ROW; lane++) {
-                const float2 share = w.s.shares[own * SHARES_OF_ROW + lane][head];
-                const u32 at = w.row_scratch() +
-                               ((own * SHARES_OF_ROW + lane) * FLOATS + head * A::HEAD_DIM + d) * 4;
-                if (share.y > 0) m.join(share.x, share.y, load_shared_pair(at));
-            }
-            const float scale = m.scale<A>();
-            const u32 place = (r.row * A::GROUP + head) * A::SPLITS + (r.aux + row) % A::SPLITS;
-            const float2 y = make_float2(m.o.x * scale, m.o.y * scale);
-            if (A::active(w.s.rows[row].pos) == 1) { // nothing to join
-                const u32 at = (r.row * A::GROUP + head) * (A::HEAD_DIM / 2) + d / 2;
-                store_word(w, pair_at(w, r.bias, at, row), pack_bf16(y.x, y.y));
-                continue;
-            }
-            u32* const to = (u32*)w.words(r.partial, row) + place * A::HEAD_DIM + d;
-            store_word(w, to, __float_as_uint(y.x)), store_word(w, to + 1, __float_as_uint(y.y));
-            if (d == 0)
-                store_word(w, (u32*)w.words(r.output, row) + place,
-                           __float_as_uint(m.top + __log2f(m.sum)));
-        }
-        w.sync(); // the next wave or task reuses the scratch
+    for (int j = 0; j < A::OUT_TILES; j++) {
+        const u32 at = to + 64 * j;
+        if (head < A::GROUP)
+            store_shared(at, f.o[j][0], true), store_shared(at + 4, f.o[j][2], true);
+        if (head + 1 < A::GROUP)
+            store_shared(at + 4 * A::HEAD_DIM, f.o[j][1], true),
+                store_shared(at + 4 * A::HEAD_DIM + 4, f.o[j][3], true);
     }
 }
 
-// Most splits have no positions in short contexts.
-template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
-    const auto active = [&](u32 row) { // whether the row's split has positions
-        return (r.aux + row) % A::SPLITS < A::active(w.s.rows[row].pos);
-    };
-    bool some = false;
+// Joins the shares of the rows of a wave, two dims a thread, and delivers the results.
+template <class A> AMK_DEVICE void join_shares(Worker& w, const Record& r, const Waves<A>& waves) {
+    constexpr u32 FLOATS = Waves<A>::FLOATS, SHARES = Waves<A>::SHARES;
 #pragma unroll 1
-    for (u32 row = 0; row < w.p.row_count; row++) some |= active(row);
-    if (any(some)) attend_splits<A>(w, r, active);
+    for (u32 i = w.thread(); i < waves.rows * FLOATS / 2; i += AMK_WARPS * 32) {
+        const u32 own = i / (FLOATS / 2), row = waves.row(own), pair = i % (FLOATS / 2),
+                  head = pair / (A::HEAD_DIM / 2), d = pair % (A::HEAD_DIM / 2) * 2;
+        Merged m;
+#pragma unroll 4
+        for (u32 share = 0; share < SHARES; share++)
+            m.top = fmaxf(m.top, w.s.shares[own * SHARES + share][head].x);
+#pragma unroll 4
+        for (u32 share = 0; share < SHARES; share++) {
+            const float2 of = w.s.shares[own * SHARES + share][head];
+            const u32 at =
+                w.row_scratch() + ((own * SHARES + share) * FLOATS + head * A::HEAD_DIM + d) * 4;
+            if (of.y > 0) m.join(of.x, of.y, load_shared_pair(at));
+        }
+        const float scale = m.scale<A>();
+        const u32 place = (r.row * A::GROUP + head) * A::SPLITS + (r.aux + row) % A::SPLITS;
+        const float2 y = make_float2(m.o.x * scale, m.o.y * scale);
+        if (A::active(w.s.rows[row].pos) == 1) { // nothing to join
+            const u32 at = (r.row * A::GROUP + head) * (A::HEAD_DIM / 2) + d / 2;
+            store_word(w, pair_at(w, r.bias, at, row), pack_bf16(y.x, y.y));
+            continue;
+        }
+        u32* const to = (u32*)w.words(r.partial, row) + place * A::HEAD_DIM + d;
+        store_word(w, to, __float_as_uint(y.x)), store_word(w, to + 1, __float_as_uint(y.y));
+        if (d == 0)
+            store_word(w, (u32*)w.words(r.output, row) + place,
+                       __float_as_uint(m.top + __log2f(m.sum)));
+    }
+}
+
+// Attends with the group of queries of a kv head to one split of each row's positions. Most splits
+// have none in short contexts.
+template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
+    static_assert(AMK_ROWS * A::GROUP * (A::HEAD_DIM + 8) * 2 <= SCRATCH_FLOATS * 4,
+                  "queries must fit");
     clear_parts<A>(w, r);
+    Waves<A> waves;
+#pragma unroll 1
+    for (u32 row = 0; row < w.p.row_count; row++)
+        if ((r.aux + row) % A::SPLITS < A::active(w.s.rows[row].pos)) waves.add(row);
+    if (!any(waves.left)) return;
+    waves.begin();
+    if (w.warp < RowShare<A>::count(waves)) RowShare<A>(w, r, waves, w.warp).prefetch(w, r);
+    begin_block<A>(w, 0, w.p.row_count);
+    stage_queries<A>(w, r, waves.left);
+    w.stamp(TRACE_INPUTS);
+    bool awaited = false;
+#pragma unroll 1
+    for (; any(waves.left); waves.next()) {
+#pragma unroll 1
+        for (u32 n = w.warp; n < RowShare<A>::count(waves); n += AMK_WARPS)
+            attend_share<A>(w, r, RowShare<A>(w, r, waves, n), awaited);
+        w.stamp(TRACE_PRODUCT);
+        w.sync();
+        w.stamp(TRACE_GATHERED);
+        join_shares<A>(w, r, waves);
+        w.sync(); // the next wave or task reuses the scratch
+    }
 }
 
 // Joins the splits of slices of 32 dims of query heads, a slice of a row a warp, a dim a lane.

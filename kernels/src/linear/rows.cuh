@@ -1,21 +1,25 @@
 // y = W x for all rows of a step, over the same tape as for one row.
 //
 // The two columns of B that a row needs (see fused.cuh) are an eighth of the lanes twice, so a set
-// of four rows takes one product: lane l holds the input of row l / 8 and of the output the
-// products of row l % 4. Each row has its own columns, partial sums and delivery, so its bits
-// depend neither on other rows nor on their number.
+// of four rows takes one product: lane l holds the input of row l / 8 of the set and of the output
+// the products of row l % 4. Where tiles are decoded, products of two units at once, which take
+// half as many instructions, are faster; a row is a column then, see `RowFragment`.
+//
+// Each row has its own columns, partial sums and delivery, so its bits depend neither on other rows
+// nor on their number.
 #pragma once
 #include "fused.cuh"
 
 #if AMK_ROWS
-constexpr u32 SETS = (AMK_ROWS + 3) / 4;
+constexpr u32 SETS = 2;               // of four rows of a narrow step, there or not
+constexpr u32 UNIT_SUMS = SETS * 128; // bytes of a warp's sums of a unit
 // Of the residual, per row of the step.
 constexpr u32 OWN_ROWS =
     AMK_WIDE ? MAX_WIDE_OWN / AMK_ROWS / AMK_UNIT * AMK_UNIT : MAX_OWN_ROWS / (4 * SETS);
 #endif
 
 #if AMK_ROWS && !AMK_WIDE
-static_assert(AMK_GROUP_UNITS * AMK_WARPS * SETS * 128 <= AMK_ROW_SCRATCH,
+static_assert(AMK_GROUP_UNITS * AMK_WARPS * UNIT_SUMS <= AMK_ROW_SCRATCH,
               "the partial sums must fit the scratch");
 
 // The input of a row, of step rows that there are.
@@ -24,7 +28,8 @@ AMK_DEVICE const Elem* row_input(const Worker& w, const Record& r, const GemvSha
                                  : w.p.embedding + (u64)w.s.rows[row].token * w.p.hidden;
 }
 
-// The input of a warp's tiles of a pass, as loaded. Rows and tiles that there are not are zeros.
+// The input of a warp's tiles of a pass, as loaded. A lane has four columns of a half of each tile,
+// of a row of each set. Rows and tiles that there are not are zeros.
 struct RowInputs {
     uint2 v[AMK_MOST][SETS], gamma[AMK_MOST];
 
@@ -75,13 +80,9 @@ struct RowInputs {
         }
 #endif
     }
-    template <int DEPTH> AMK_DEVICE void fragments(Fragment (&x)[DEPTH][SETS]) const {
-#pragma unroll
-        for (u32 j = 0; j < DEPTH; j++)
-#pragma unroll
-            for (u32 set = 0; set < SETS; set++)
-                x[j][set].b0 = multiply_bf16(v[j][set].x, gamma[j].x),
-                x[j][set].b1 = multiply_bf16(v[j][set].y, gamma[j].y);
+    // The fragment of a set of rows, a tile of one unit with it.
+    AMK_DEVICE Fragment fragment(u32 j, u32 set) const {
+        return {multiply_bf16(v[j][set].x, gamma[j].x), multiply_bf16(v[j][set].y, gamma[j].y)};
     }
     // The tensor cores sum the squares, with x as both operands: on the diagonal are the sums over
     // a half of k of a row.
@@ -118,42 +119,157 @@ struct RowPass {
     bool fresh, more;         // whether the inputs come for the first time, and others after them
 };
 
+// Adds the sums of a unit to those at a lane's place, if there are any, and stores them: of a row
+// of the unit and a row of each set.
+AMK_DEVICE void add_sums(u32 at, float first, float second, bool more) {
+    if (more) first += load_shared_one(at), second += load_shared_one(at + 128);
+    store_shared(at, first, true), store_shared(at + 128, second, true);
+}
+// This lane's place for the first unit.
+AMK_DEVICE u32 sums_address(const Worker& w) {
+    return w.row_scratch() + w.warp * UNIT_SUMS + w.lane * 4;
+}
+
+// The products of the units of a pass, one after the other.
+template <int DEPTH, bool EVEN, class T, bool PAIRS = T::DECODES>
+struct RowProducts : Blocks<DEPTH, EVEN, T> {
+    Fragment x[DEPTH][SETS];
+    float sums[DEPTH][SETS];
+
+    // Before the inputs: the first block may have arrived already.
+    AMK_DEVICE void begin(Worker& w, const RowPass& pass) {
+        this->begin_with(w, pass.tiles, pass.slot, T::named(w.lane));
+    }
+    AMK_DEVICE void take(const Worker&, const RowInputs& input) {
+#pragma unroll
+        for (u32 j = 0; j < DEPTH; j++)
+#pragma unroll
+            for (u32 set = 0; set < SETS; set++) x[j][set] = input.fragment(j, set);
+    }
+    AMK_DEVICE void prepare() {
+#pragma unroll
+        for (int j = 0; j < DEPTH; j++) prepare_tiles<T>(x[j], sums[j]);
+    }
+    AMK_DEVICE void multiply(Worker& w, const RowPass& pass) {
+        u32 to = sums_address(w), left = this->slot;
+#pragma unroll 1
+        for (u32 unit = 0; unit < pass.units; unit++, to += AMK_WARPS * UNIT_SUMS) {
+            float y[SETS];
+#pragma unroll
+            for (u32 set = 0; set < SETS; set++)
+                y[set] = T::product(
+                    this->a, [&](int j) { return x[j][set]; }, [&](int j) { return sums[j][set]; });
+            if (unit + 1 == pass.units)
+                w.release();
+            else if (--left)
+                this->next(w);
+            else
+                left = this->slot, this->next_slot(w);
+            add_sums(to, y[0], y[1], pass.number);
+        }
+    }
+};
+
+// The same, two units at once.
+template <int DEPTH, bool EVEN, class T>
+struct RowProducts<DEPTH, EVEN, T, true> : Blocks<DEPTH, EVEN, T> {
+    RowFragment x[DEPTH];
+    float2 sums[DEPTH];
+    T second[DEPTH];
+    u32 left; // blocks of the slot from the first unit's on
+
+    AMK_DEVICE void begin(Worker& w, const RowPass& pass) {
+        this->begin_with(w, pass.tiles, pass.slot, T::named(w.lane));
+        left = this->slot;
+#pragma unroll
+        for (int j = 0; j < DEPTH; j++)
+            if (!EVEN) second[j] = T();
+        if (pass.units > 1) load_second(w);
+    }
+    // The halves of the columns are loaded by lanes that are 4 apart. Column 2 i is row i of the
+    // first set, and the next one of the second: so sums are where those of one unit are.
+    AMK_DEVICE void take(const Worker& w, const RowInputs& input) {
+        const bool upper = w.lane & 4;
+#pragma unroll
+        for (u32 j = 0; j < DEPTH; j++) {
+            const Fragment one = input.fragment(j, 0), two = input.fragment(j, 1),
+                           given = upper ? one : two;
+            const Fragment got = {__shfl_xor_sync(~0u, given.b0, 4),
+                                  __shfl_xor_sync(~0u, given.b1, 4)};
+            x[j].even = upper ? got : one, x[j].odd = upper ? two : got;
+        }
+    }
+    AMK_DEVICE void prepare() {
+#pragma unroll
+        for (int j = 0; j < DEPTH; j++) T::prepare(x[j], sums[j]);
+    }
+    AMK_DEVICE void multiply(Worker& w, const RowPass& pass) {
+        u32 to = sums_address(w), units = pass.units;
+#pragma unroll 1
+        for (;; units -= 2, to += 2 * AMK_WARPS * UNIT_SUMS) {
+            const float4 y = T::products(this->a, second, x, sums);
+            const bool ends = units <= 2;
+            if (ends)
+                end(w, units == 2);
+            else
+                next_pair(w, units > 3);
+            add_sums(to, y.x, y.y, pass.number);
+            // Behind a last unit that is alone is one that nobody delivers.
+            add_sums(to + AMK_WARPS * UNIT_SUMS, y.z, y.w, pass.number);
+            if (ends) break;
+        }
+    }
+    // The second unit may be in the next slot. Slots are released only after the products: before,
+    // loads from them may be on their way.
+    AMK_DEVICE void load_second(Worker& w) {
+        typename T::Place at = this->at;
+        u32 apart = this->bytes;
+        if (left == 1) {
+            w.acquire(1);
+            apart = past_slot(w.slot + 1 < AMK_SLOTS);
+        }
+        at.advance(apart);
+        T::template load<DEPTH>(second, at, w.warp * DEPTH, w.lane, EVEN ? DEPTH : this->mine);
+    }
+    // Goes on to the next two units, or the last one.
+    AMK_DEVICE void next_pair(Worker& w, bool both) {
+        u32 by = 0;
+#pragma unroll
+        for (u32 i = 0; i < 2; i++)
+            if (--left)
+                by += this->bytes;
+            else
+                w.release(), by += past_slot(w.slot), left = this->slot;
+        this->at.advance(by);
+        w.acquire();
+        this->load(w);
+        if (both) load_second(w);
+    }
+    // Bytes from the last block of a slot to the first one of the next slot, which is a higher one
+    // or the first.
+    AMK_DEVICE u32 past_slot(bool higher) const {
+        return (higher ? AMK_CHUNK : AMK_CHUNK - AMK_SLOTS * AMK_CHUNK) -
+               (this->slot - 1) * this->bytes;
+    }
+    AMK_DEVICE void end(Worker& w, bool both) {
+        w.release();
+        if (both && left == 1) w.release();
+    }
+};
+
 // Multiplies a pass over a group of units, DEPTH tiles of each warp. Sums of the first pass are
-// stored, later ones added: each lane has its own place.
+// stored, later ones added: each lane has its own places.
 template <int DEPTH, bool EVEN, class T> AMK_DEVICE void times_rows(Worker& w, RowPass pass) {
-    Blocks<DEPTH, EVEN, T> blocks;
-    // Before the inputs: it may have arrived already.
-    blocks.begin_with(w, pass.tiles, pass.slot, T::named(w.lane));
+    RowProducts<DEPTH, EVEN, T> products;
+    products.begin(w, pass);
     pass.input.template arrive<DEPTH>(w, pass.r, pass.g, pass.first);
     if (pass.fresh && (pass.g.flags & GEMV_NORM))
         pass.input.template add_squares<DEPTH>(pass.squares);
-    Fragment x[DEPTH][SETS];
-    pass.input.fragments(x);
+    products.take(w, pass.input);
     if (pass.fresh && pass.number == 0) w.stamp(TRACE_INPUTS);
     if (pass.more) pass.input.load(w, pass.r, pass.g, pass.next);
-    float sums[DEPTH][SETS];
-#pragma unroll
-    for (int j = 0; j < DEPTH; j++) prepare_tiles<T>(x[j], sums[j]);
-    u32 to = w.row_scratch() + (w.warp * SETS * 32 + w.lane) * 4, left = blocks.slot;
-#pragma unroll 1
-    for (u32 unit = 0; unit < pass.units; unit++, to += AMK_WARPS * SETS * 128) {
-        float y[SETS];
-#pragma unroll
-        for (u32 set = 0; set < SETS; set++)
-            y[set] = T::product(
-                blocks.a, [&](int j) { return x[j][set]; }, [&](int j) { return sums[j][set]; });
-        if (unit + 1 == pass.units)
-            w.release();
-        else if (--left)
-            blocks.next(w);
-        else
-            left = blocks.slot, blocks.next_slot(w);
-#pragma unroll
-        for (u32 set = 0; set < SETS; set++) {
-            if (pass.number) y[set] += load_shared_one(to + set * 128);
-            store_shared(to + set * 128, y[set], true);
-        }
-    }
+    products.prepare();
+    products.multiply(w, pass);
 }
 
 // Sums the warps' shares of a group and delivers: a warp takes the sets of some units, each lane a
@@ -170,10 +286,10 @@ AMK_DEVICE void deliver_rows(Worker& w, const Record& r, const GemvShape& g, u32
     const u32 wanted = w.s.rows[row].wanted;
 #pragma unroll 1
     for (u32 unit = w.warp / SETS; unit < units; unit += AMK_WARPS / SETS) {
-        const u32 from = w.row_scratch() + ((unit * AMK_WARPS * SETS + set) * 32 + w.lane) * 4;
+        const u32 from = w.row_scratch() + unit * AMK_WARPS * UNIT_SUMS + (set * 32 + w.lane) * 4;
         float y = 0;
 #pragma unroll
-        for (u32 warp = 0; warp < AMK_WARPS; warp++) y += load_shared_one(from + warp * SETS * 128);
+        for (u32 warp = 0; warp < AMK_WARPS; warp++) y += load_shared_one(from + warp * UNIT_SUMS);
         y *= scale;
         const u32 at = (first + unit) * AMK_UNIT + (w.lane >> 2); // within the task
         if (g.output == OUT_LOGITS) {

@@ -30,7 +30,7 @@ template <u32 BYTES, u32 LEN, u32 TILES> struct Packs {
 template <class C, int ZERO, class S = F16Scale, u32 LEN = 32, u32 TILES = LEN / 32>
 struct Scaled : Packs<S::BYTES, LEN, TILES> {
     using Coding = C;
-    static constexpr bool SUMS = C::ADDED + ZERO != 0, SHIFTS = false;
+    static constexpr bool SUMS = C::ADDED + ZERO != 0, SHIFTS = false, HALVES = false;
 
     AMK_DEVICE static float taken(const ScaleWords&) { return C::ADDED + ZERO; }
     AMK_DEVICE static float scale(const ScaleWords& s, bool) { return S::of(Scaled::word(s), 0); }
@@ -49,7 +49,7 @@ struct Scaled : Packs<S::BYTES, LEN, TILES> {
 // `d * (code - zero)`: the zero is the byte after the scale.
 template <class C, class S, u32 LEN> struct Zeroed : Packs<2 * S::BYTES, LEN, LEN / 32> {
     using Coding = C;
-    static constexpr bool SUMS = true, SHIFTS = false;
+    static constexpr bool SUMS = true, SHIFTS = false, HALVES = false;
 
     AMK_DEVICE static float taken(const ScaleWords& s) {
         return byte_of(S::BYTES == 4 ? s.second : s.first, S::BYTES % 4, C::ADDED);
@@ -68,7 +68,7 @@ template <class C, class S, u32 LEN> struct Zeroed : Packs<2 * S::BYTES, LEN, LE
 // `d * code + m`.
 template <class C, u32 TILES = 1> struct Shifted : Packs<4, 32, TILES> {
     using Coding = C;
-    static constexpr bool SUMS = true, SHIFTS = true;
+    static constexpr bool SUMS = true, SHIFTS = true, HALVES = false;
 
     AMK_DEVICE static float taken(const ScaleWords&) { return C::ADDED; }
     AMK_DEVICE static float scale(const ScaleWords& s, bool) { return low_half(Shifted::word(s)); }

@@ -7,7 +7,7 @@
 template <class C> struct GroupScaled {
     using Coding = C;
     static constexpr u32 GROUPS = 8, HEAD = 4, TAIL = 2, ALIKE = 1;
-    static constexpr bool SUMS = true, SHIFTS = true;
+    static constexpr bool SUMS = true, SHIFTS = true, HALVES = false;
 
     AMK_DEVICE static float taken(const ScaleWords&) { return C::ADDED; }
     AMK_DEVICE static float scale(const ScaleWords& s, bool) {
@@ -33,7 +33,7 @@ template <class C> struct GroupScaled {
 struct HalfScaled {
     using Coding = Codes<6>;
     static constexpr u32 GROUPS = 8, HEAD = 2, TAIL = 2, ALIKE = 1;
-    static constexpr bool SUMS = false, SHIFTS = false;
+    static constexpr bool SUMS = false, SHIFTS = false, HALVES = true;
 
     // A signed byte is 128 less than the byte with its sign changed.
     AMK_DEVICE static float half_scale(const ScaleWords& s, u32 at) {

@@ -20,6 +20,20 @@ struct Fragment {
     u32 b0, b1;
 };
 
+// The inputs of a tile for eight rows of a step. The tiles of two units that have the same columns
+// are the A fragments, even and odd halves apart, and each row is a column of B: lane l has
+// products with rows 2 (l % 4) and the next one, of row l / 4 of the first unit and of the second.
+struct RowFragment {
+    Fragment even, odd;
+
+    AMK_DEVICE void add_even(float (&d)[4], const uint4& first, const uint4& second) const {
+        mma(d, make_uint4(first.x, second.x, first.z, second.z), even.b0, even.b1);
+    }
+    AMK_DEVICE void add_odd(float (&d)[4], const uint4& first, const uint4& second) const {
+        mma(d, make_uint4(first.y, second.y, first.w, second.w), odd.b0, odd.b1);
+    }
+};
+
 // Byte `at` of a word and an integer, exactly, with fewer instructions than a conversion takes: a
 // mantissa of 2^23.
 AMK_DEVICE float byte_of(u32 word, u32 at, float added = 0) {
@@ -160,6 +174,14 @@ AMK_DEVICE float sum_of(const Fragment& x) {
     float d[4] = {0, 0, 0, 0};
     mma(d, make_uint4(BF16_ONES, BF16_ONES, BF16_ONES, BF16_ONES), x.b0, x.b1);
     return d[0] + d[3];
+}
+
+// Likewise, for two rows of a step.
+AMK_DEVICE float2 sum_of(const RowFragment& x) {
+    const uint4 ones = make_uint4(BF16_ONES, BF16_ONES, BF16_ONES, BF16_ONES);
+    float d[4] = {0, 0, 0, 0};
+    x.add_even(d, ones, ones), x.add_odd(d, ones, ones);
+    return make_float2(d[0], d[1]);
 }
 
 // Loads the words that BYTES bytes fill, or one that they begin.
@@ -333,5 +355,44 @@ template <class B> struct CodedTile {
             if ((j + TILES) % NEAR<DEPTH> == 0) total.end_pack(tiles[j].scales);
         }
         return total.y * (1 / SMALLER);
+    }
+    AMK_DEVICE static void prepare(RowFragment& x, float2& sum) {
+        if (SUMS) {
+            sum = sum_of(x);
+            sum.x *= SMALLER, sum.y *= SMALLER;
+        }
+        if (!Coding::DOWN) return;
+        constexpr u32 ODD_LIFT = Coding::ODD < 1 ? bf16_power(LIFT - 4) : BF16_LIFT;
+        x.even = {multiply_bf16(x.even.b0, BF16_LIFT), multiply_bf16(x.even.b1, BF16_LIFT)};
+        x.odd = {multiply_bf16(x.odd.b0, ODD_LIFT), multiply_bf16(x.odd.b1, ODD_LIFT)};
+    }
+    // The products of two units with the inputs of rows, see `RowFragment`. Halves are added up by
+    // the tensor cores where their scales are the same.
+    template <int DEPTH>
+    AMK_DEVICE static float4 products(const CodedTile (&first)[DEPTH],
+                                      const CodedTile (&second)[DEPTH],
+                                      const RowFragment (&x)[DEPTH], const float2 (&sum)[DEPTH]) {
+        constexpr int TILES = run<DEPTH>();
+        typename B::Total total[4];
+#pragma unroll
+        for (int j = 0; j < DEPTH; j += TILES) {
+            float d[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0};
+            float2 inputs = SUMS ? sum[j] : make_float2(0, 0);
+#pragma unroll
+            for (int i = j; i < j + TILES; i++) {
+                const uint4 a = first[i].codes.fragment(), b = second[i].codes.fragment();
+                x[i].add_even(d, a, b), x[i].add_odd(B::HALVES ? e : d, a, b);
+                if (SUMS && i > j) inputs.x += sum[i].x, inputs.y += sum[i].y;
+            }
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const ScaleWords& scales = i < 2 ? first[j].scales : second[j].scales;
+                total[i].add(scales, own_at<DEPTH>(j), d[i], B::HALVES ? e[i] : -0.0f,
+                             i % 2 ? inputs.y : inputs.x);
+                if ((j + TILES) % NEAR<DEPTH> == 0) total[i].end_pack(scales);
+            }
+        }
+        constexpr float UP = 1 / SMALLER;
+        return make_float4(total[0].y * UP, total[1].y * UP, total[2].y * UP, total[3].y * UP);
     }
 };
