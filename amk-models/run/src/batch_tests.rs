@@ -4,7 +4,7 @@ use super::*;
 use crate::grammar::{Grammars, Language};
 use crate::sampler::{SamplerConfig, philox};
 use crate::text::PlacedLogprobs;
-use amk::rows::{Draw, PageEdit, PlacedRow};
+use amk::rows::{Draw, PageEdit, PageGroup, PlacedRow};
 use std::cell::RefCell;
 use std::path::Path;
 
@@ -18,7 +18,7 @@ impl RowVm for Count {
     type Error = core::convert::Infallible;
 
     fn limits(&self) -> RowLimits {
-        RowLimits { rows: 4, positions: 40, pages: 2, reach: None }
+        RowLimits::new(4, 40, 2)
     }
 
     fn edit_page(&mut self, _: PageEdit) -> Result<(), Self::Error> {
@@ -104,14 +104,14 @@ fn a_cancelled_text_ends_without_an_event_and_makes_room() {
     assert!(batch.step(&mut see).unwrap());
     batch.cancel(ids[0]);
     batch.cancel(ids[2]);
-    assert_eq!(batch.session().free_pages(), 1);
+    assert_eq!(batch.session().free_pages(), [1]);
     let mut steps = 1;
     while batch.step(&mut see).unwrap() {
         steps += 1;
     }
     batch.cancel(ids[1]);
     assert_eq!(ended, BTreeMap::from([(ids[1], (21..26).collect()), (ids[3], (41..46).collect())]));
-    assert_eq!((steps, batch.session().free_pages()), (5, 2), "the last starts where the first was");
+    assert_eq!((steps, batch.session().free_pages()), (5, vec![2]), "the last starts where the first was");
 }
 
 #[test]
@@ -166,11 +166,11 @@ fn a_prompt_goes_on_from_the_text_that_has_its_beginning() {
     assert_eq!(batch.state(), State { live: 0, waiting: 0, kept: 2, chosen: 15 });
     // Its beginning is shorter than what is worth it, and it takes the page of the oldest.
     assert_eq!(write(&mut batch, &[10, 11, 30], &request), (vec![31, 32, 33, 34, 35], 3));
-    assert_eq!((batch.state().kept, batch.session().free_pages()), (1, 1));
+    assert_eq!((batch.state().kept, batch.session().free_pages()), (1, vec![1]));
     let mut none = Batch::new(Count::default(), &tokenizer);
     write(&mut none, &first, &request);
     assert_eq!(write(&mut none, &first, &request).1, 10);
-    assert_eq!(none.session().free_pages(), 2);
+    assert_eq!(none.session().free_pages(), [2]);
 }
 
 #[test]
@@ -215,7 +215,7 @@ impl RowVm for Mixed {
     type Error = core::convert::Infallible;
 
     fn limits(&self) -> RowLimits {
-        RowLimits { rows: 12, positions: 60, pages: 4, reach: None }
+        RowLimits::new(12, 60, 4)
     }
 
     fn chooses(&self) -> bool {
@@ -350,7 +350,7 @@ impl RowVm for Windowed {
     type Error = amk::rows::contract::Breach;
 
     fn limits(&self) -> RowLimits {
-        RowLimits { rows: 4, positions: 900, pages: 7, reach: Some(10) }
+        RowLimits { groups: vec![PageGroup { pages: 7, reach: Some(10) }], ..RowLimits::new(4, 900, 7) }
     }
 
     fn edit_page(&mut self, _: PageEdit) -> Result<(), Self::Error> {
@@ -358,7 +358,7 @@ impl RowVm for Windowed {
     }
 
     fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error> {
-        amk::rows::contract::check(self.limits(), &rows)?;
+        amk::rows::contract::check(&self.limits(), &rows)?;
         let Ok(()) = self.0.step_rows(rows);
         Ok(())
     }

@@ -16,6 +16,12 @@ struct Attention {
     static constexpr u32 WINDOW = WINDOW_;         // the last positions that count, or 0: all
     static constexpr u32 FIRST_TURN = FIRST_TURN_; // of its kind, among the turns of all
     static constexpr u32 CAP = CAP_;               // bits of the scores' bound, or 0: none
+    // The group of pages of its layers.
+#if AMK_GROUPS > 1
+    static constexpr u32 PAGES = AMK_GROUP_OF(WINDOW);
+#else
+    static constexpr u32 PAGES = 0;
+#endif
     static constexpr int TILES = HEAD_DIM / 16;
     static constexpr int GROUP_BYTES = HEAD_DIM * 32 * AMK_CACHE_BYTES; // 16 positions of K and V
     static constexpr int BLOCK_BYTES = 4 * GROUP_BYTES;
@@ -53,14 +59,16 @@ struct Attention {
     // Where the cache has block `b` of a layer and a head.
     AMK_DEVICE static u64 block(const Params& p, u32 layer, u32 head, u32 b) {
 #if AMK_PAGED
-        return in_page(p.page_tables[b], layer, head);
+        return in_page(p.page_tables[b * AMK_GROUPS + PAGES], layer, head);
 #else
         return ((u64)(layer * KV_HEADS + head) * p.kv_blocks + b) * BLOCK_BYTES;
 #endif
     }
-    // Where a page has its block of a layer and a head.
+    // Where a page of its group has its block of a layer and a head.
     AMK_DEVICE static u64 in_page(u64 page, u32 layer, u32 head) {
-#if AMK_CONVS // whose inputs a page has as well
+#if AMK_GROUPS > 1
+        return page * AMK_PAGE_BYTES(PAGES) + (layer * KV_HEADS + head) * BLOCK_BYTES;
+#elif AMK_CONVS // whose inputs a page has as well
         return page * AMK_KV_PAGE + (layer * KV_HEADS + head) * BLOCK_BYTES;
 #else
         return ((page * AMK_LAYERS + layer) * KV_HEADS + head) * BLOCK_BYTES;
