@@ -90,7 +90,17 @@ impl Emulated {
         };
         let pools = image.pools.clone();
         let vocab = plan.sizes.vocab as usize;
-        Some(Self { child, input, output, limits, pools, vocab, places: Vec::new(), logits: Vec::new(), _folder: folder })
+        Some(Self {
+            child,
+            input,
+            output,
+            limits,
+            pools,
+            vocab,
+            places: Vec::new(),
+            logits: Vec::new(),
+            _folder: folder,
+        })
     }
 
     fn send(&mut self, command: &str) {
@@ -314,7 +324,8 @@ fn a_sequence_longer_than_the_pages_has_the_bits_of_one_that_keeps_them() {
     let convolutions = ((lfm2, dims), reaches, PoolSize::Groups(vec![5, 3]));
     let forms = [(6, &one), (20, &one), (6, &two), (20, &two), (6, &convolutions)];
     for (rows, (of, reaches, few)) in forms {
-        let (expected, few) = (reaches.iter().map(|reach| reach.map(|reach| reach as usize)).collect::<Vec<_>>(), few.clone());
+        let (expected, few) =
+            (reaches.iter().map(|reach| reach.map(|reach| reach as usize)).collect::<Vec<_>>(), few.clone());
         let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
         let schedule = Schedule { workers: rows - 1, ..target.row_schedule(rows) };
         let decoder = Decoder::new(of.0, of.1.clone(), schedule, 300, 3).expect("a decoder");

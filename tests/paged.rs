@@ -86,7 +86,7 @@ fn caches_without_pages_are_not_shared() {
     let several = image(decoder(of.clone(), &h200().row_schedule(8), 1).plan(Precision::BF16).expect("a plan"));
     let one = decoder(of, &h200().schedule(), 1);
     let plan = one.plan(Precision::BF16).expect("a plan");
-    let of_pages = |pages| {
+    let of_pages = |pages: usize| {
         let mut plan = plan.clone();
         plan.groups.clear();
         if pages > 0 {

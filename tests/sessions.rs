@@ -4,7 +4,8 @@
 
 use amk::rows::contract::{self, Breach};
 use amk::rows::{
-    HOLE, PAGE, PageChange, PageEdit, PageGroup, PageTables, PlacedRow, ROLLBACK, RowLimits, RowVm, RowsError, SequenceId,
+    HOLE, PAGE, PageChange, PageEdit, PageGroup, PageTables, PlacedRow, ROLLBACK, RowLimits, RowVm, RowsError,
+    SequenceId,
 };
 use amk::session::{Session, SessionError};
 use amk::{Pos, Token};
@@ -308,8 +309,7 @@ impl Game {
             assert_eq!(self.session.pending(id), Ok(plain.pending.len()));
             assert_eq!(done.contains(&id), had && plain.pending.is_empty(), "{id}");
             let wanted = from + plain.wanted.min(count)..plain.ran.len();
-            let expected: Vec<Vec<f32>> =
-                wanted.map(|position| plain.found(position, &limits)).collect();
+            let expected: Vec<Vec<f32>> = wanted.map(|position| plain.found(position, &limits)).collect();
             assert_eq!(self.session.all_logits(id).collect::<Vec<_>>(), expected, "{id}");
             assert_eq!(self.session.logits(id), expected.last().map(Vec::as_slice));
             plain.wanted = plain.wanted.saturating_sub(count);

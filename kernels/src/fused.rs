@@ -24,8 +24,8 @@ use crate::short_conv::{CONVOLVE, Convolutions};
 pub use crate::short_conv::{ConvBuffers, Convolve};
 use amk::ir::rows::{PageGroups, Reach};
 use amk::ir::{Buffer, BufferId, BufferKind, DType, Program};
-use amk_cuda::image::{Image, Record};
 use amk_cuda::image::decode::Refusal;
+use amk_cuda::image::{Image, Record};
 use amk_cuda::plan::Plan;
 use amk_cuda::set::{BodySet, RowCode, SharedForm, SharedMemory, SharedState};
 use amk_cuda::{Extensions, MOST_RING_SLOTS, Params};
@@ -433,7 +433,8 @@ impl Shared {
             return Err(Refusal::new("groups", what));
         }
         let Some(known) = program.rows.map(|_| PageGroups::of(program)) else { return Ok(()) };
-        let fits = |&CachedLayer { caches, group }: &CachedLayer| caches.iter().all(|&id| known.group(id) == Some(group));
+        let fits =
+            |&CachedLayer { caches, group }: &CachedLayer| caches.iter().all(|&id| known.group(id) == Some(group));
         if !self.layers.iter().all(fits) {
             return Err(Refusal::new("layers", "have caches in pages of another group than their own"));
         }

@@ -15,6 +15,8 @@ constexpr float CAP = TEST_CAP;
 constexpr u32 CAP_BITS = TEST_CAP_BITS;
 template <u32 KIND> using Kind = Attention<HEAD, GROUP, KV_HEADS, SPLITS, RUN, NORM, KIND && STILL ? 0 : TURNED, KIND ? 0 : 100, KIND * TABLE, CAP_BITS>;
 
+// The group of pages of a kind.
+template <class A> constexpr u32 group_of() { return AMK_GROUPS > 1 && A::WINDOW ? 1 : 0; }
 // The layer of each kind among those of its group.
 constexpr u32 PLACES[2] = {AMK_GROUPS > 1 ? 1u : 0u, AMK_GROUPS > 1 ? 0u : 1u};
 // The block of a layer and a head in a page.
@@ -141,7 +143,7 @@ static void rotate(Worker& w, const Record&) { begin_rotation(w); }
 constexpr u32 BLOCKS = CONTEXT / 64, PAGES = 3 * BLOCKS + 1;
 static u32 tables[2][BLOCKS * AMK_GROUPS];
 template <class A> static u8* block_of(u32 layer, u32 head, u32 t) {
-    if (AMK_PAGED) return params.kv + in_page<A>(params.page_tables[t / 64 * AMK_GROUPS + A::PAGES], layer, head);
+    if (AMK_PAGED) return params.kv + in_page<A>(params.page_tables[t / 64 * AMK_GROUPS + group_of<A>()], layer, head);
     return params.kv + ((layer * KV_HEADS + head) * BLOCKS + t / 64) * A::BLOCK_BYTES;
 }
 
@@ -158,7 +160,7 @@ template <u32 LAYER> static void step(u32 pos) {
     const Vector qkv = drawn_vector(ALL * HEAD);
     constexpr u32 INPUT = 0, PARTIAL = 1 << 16, OUTPUT = 1 << 19;
     for (u32 i = 0; i < ALL * HEAD / 2; i++) packets[INPUT + i] = (u64)7 << 32 | pack_bf16(qkv[2 * i], qkv[2 * i + 1]);
-    Holes holes(tables[(pos + LAYER) % 2], BLOCKS, A::PAGES, A::begin(pos));
+    Holes holes(tables[(pos + LAYER) % 2], BLOCKS, group_of<A>(), A::begin(pos));
     for (u32 head = 0; head < KV_HEADS; head++) {
         const Vector key = ready(&qkv[(HEADS + head / COPIES) * HEAD], HEAD, LAYER, pos);
         for (u32 d = 0; d < HEAD; d++) cache.keys[head][pos * HEAD + d] = key[d], cache.values[head][pos * HEAD + d] = kept(qkv[(HEADS + KEYS + head / COPIES) * HEAD + d]);

@@ -3,7 +3,7 @@ constexpr u32 PAGES = 64, BLOCKS = CONTEXT / 64, WORDS_OF_TABLE = BLOCKS * AMK_G
 static u32 tables[4 * WORDS_OF_TABLE];
 
 template <class A> static u8* block_of(u32 row, u32 layer, u32 head, u32 t) {
-    return params.kv + in_page<A>(tables[shared.rows[row].pages + t / 64 * AMK_GROUPS + A::PAGES], layer, head);
+    return params.kv + in_page<A>(tables[shared.rows[row].pages + t / 64 * AMK_GROUPS + group_of<A>()], layer, head);
 }
 static void put_pair(u32 offset, u32 pair, u32 row, u32 value) {
     const Worker w = any_worker();
@@ -54,7 +54,7 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
         }
     }
     std::vector<std::unique_ptr<Holes>> holes;
-    for (u32 n = 0; n < firsts.size(); n++) holes.push_back(std::make_unique<Holes>(tables + n * WORDS_OF_TABLE, BLOCKS, A::PAGES, A::begin(firsts[n])));
+    for (u32 n = 0; n < firsts.size(); n++) holes.push_back(std::make_unique<Holes>(tables + n * WORDS_OF_TABLE, BLOCKS, group_of<A>(), A::begin(firsts[n])));
 #if AMK_ROW_PACKETS
     // The step before this one has stored everything, this one nothing yet.
     fill(OUTPUT, END, false, ABSENT), fill(OUTPUT, END, true, 0);

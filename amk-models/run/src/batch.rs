@@ -99,7 +99,7 @@ struct Writing<'t> {
     /// Tokens of the prompt that another text had run.
     shared: usize,
     /// Pages that it can come to need.
-    pages: usize,
+    pages: Vec<usize>,
     start: Option<Instant>,
     /// When the prompt had run.
     decoding: Option<Instant>,

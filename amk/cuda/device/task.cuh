@@ -146,8 +146,6 @@ class State {
     u32 axis, block; // the dimension of positions, and the elements that a page has of it
 #if AMK_GROUPS > 1
     u32 floats; // of a page of its group
-#else
-    static constexpr u32 floats = AMK_PAGE_FLOATS;
 #endif
 #endif
     friend struct Task;
@@ -160,7 +158,11 @@ class State {
         u64 at = (u64)i * stride[0] + (u64)j * stride[1] + (u64)k * stride[2] + (u64)l * stride[3];
 #if AMK_ROWS
         const u32 number = (axis == 0 ? i : axis == 1 ? j : axis == 2 ? k : l) / AMK_PAGE;
+#if AMK_GROUPS > 1
         at += (u64)pages[number * AMK_GROUPS] * floats - (u64)number * block;
+#else
+        at += (u64)pages[number] * AMK_PAGE_FLOATS - (u64)number * block;
+#endif
 #endif
         return at;
     }

@@ -206,8 +206,8 @@ fn chunks(rows: &[PlacedRow]) -> Result<Vec<Range<usize>>, Breach> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tensor::{Pos, Token};
     use crate::rows::{PageGroup, PageTables};
+    use crate::tensor::{Pos, Token};
     use std::sync::Arc;
 
     fn limits() -> RowLimits {
@@ -276,12 +276,27 @@ mod tests {
         assert_eq!(found(&[row(140, [&[0, 1, 2], &[HOLE, 0, 1]])]), Ok(()));
         assert_eq!(found(&[row(74, [&[0, 1], &[HOLE, 0]]), row(5, [&[2], &[1]])]), Ok(()));
         for (rows, expected) in [
-            (vec![row(140, [&[HOLE, 1, 2], &[HOLE, 0, 1]])], "reads from 0 on, and its page table of group 0 (all positions) has a hole before 64"),
-            (vec![row(72, [&[0, 1], &[HOLE, 0]])], "from 63 on, and its page table of group 1 (the last 10 positions) has a hole"),
-            (vec![row(5, [&[2], &[2]])], "the page table of group 1 (the last 10 positions) of row 0 names page 2; there are 2"),
+            (
+                vec![row(140, [&[HOLE, 1, 2], &[HOLE, 0, 1]])],
+                "reads from 0 on, and its page table of group 0 (all positions) has a hole before 64",
+            ),
+            (
+                vec![row(72, [&[0, 1], &[HOLE, 0]])],
+                "from 63 on, and its page table of group 1 (the last 10 positions) has a hole",
+            ),
+            (
+                vec![row(5, [&[2], &[2]])],
+                "the page table of group 1 (the last 10 positions) of row 0 names page 2; there are 2",
+            ),
             (vec![row(70, [&[0, 1], &[0]])], "its page table of group 1 (the last 10 positions) has 1 pages"),
-            (vec![row(5, [&[0], &[0]]), row(5, [&[1], &[0]])], "row 0 writes page 0 of group 1 (the last 10 positions), which row 1"),
-            (vec![row(5, [&[0], &[0]]), row(5, [&[0], &[1]])], "row 0 writes page 0 of group 0 (all positions), which row 1"),
+            (
+                vec![row(5, [&[0], &[0]]), row(5, [&[1], &[0]])],
+                "row 0 writes page 0 of group 1 (the last 10 positions), which row 1",
+            ),
+            (
+                vec![row(5, [&[0], &[0]]), row(5, [&[0], &[1]])],
+                "row 0 writes page 0 of group 0 (all positions), which row 1",
+            ),
             (vec![self::row(5, &[0])], "row 0 has 1 page tables, and the states are 2 groups"),
         ] {
             let breach = found(&rows).expect_err("a breach");

@@ -576,7 +576,10 @@ mod tests {
         sequences.drop(a).unwrap();
         let b = sequences.add();
         let placed = sequences.place(&rows(b, 0..70)).unwrap();
-        assert_eq!((placed.edits, placed.rows[0].pages.of(0)), (vec![of_first(PageChange::Clear { page: 0, first: 0 })], &[0, 1][..]));
+        assert_eq!(
+            (placed.edits, placed.rows[0].pages.of(0)),
+            (vec![of_first(PageChange::Clear { page: 0, first: 0 })], &[0, 1][..])
+        );
     }
 
     #[test]
@@ -599,10 +602,16 @@ mod tests {
         assert!(sequences.fork(a, 832).is_err() && cannot.to_string().contains("before position 768"));
         sequences.truncate(a, 940 - ROLLBACK).unwrap();
         sequences.truncate(a, 837).unwrap();
-        assert_eq!(sequences.truncate(a, 836), Err(RowsError::GivenBack { group, sequence: a, kept: 836, first: 12 * PAGE }));
+        assert_eq!(
+            sequences.truncate(a, 836),
+            Err(RowsError::GivenBack { group, sequence: a, kept: 836, first: 12 * PAGE })
+        );
         // From the start everything is written again.
         sequences.truncate(a, 0).unwrap();
-        assert_eq!((sequences.free_pages()[0], sequences.place(&rows(a, 0..5)).unwrap().rows[0].pages.of(0).len()), (4, 1));
+        assert_eq!(
+            (sequences.free_pages()[0], sequences.place(&rows(a, 0..5)).unwrap().rows[0].pages.of(0).len()),
+            (4, 1)
+        );
     }
 
     #[test]
@@ -612,7 +621,10 @@ mod tests {
         let a = sequences.add();
         (0..3).for_each(|at| _ = sequences.place(&rows(a, 64 * at..64 * (at + 1))).unwrap());
         let b = sequences.fork(a, 192).unwrap();
-        assert_eq!((sequences.free_pages()[0], sequences.own_pages(a), sequences.own_pages(b)), (7, Ok(vec![0]), Ok(vec![0])));
+        assert_eq!(
+            (sequences.free_pages()[0], sequences.own_pages(a), sequences.own_pages(b)),
+            (7, Ok(vec![0]), Ok(vec![0]))
+        );
         // Both leave the page before the last behind: where one does, it is not free.
         assert_eq!(sequences.pages_for(&[(a, 1)]), Ok(vec![1]));
         assert_eq!(sequences.pages_for(&[(a, 1), (b, 1)]), Ok(vec![1]));
@@ -643,11 +655,8 @@ mod tests {
         let b = sequences.fork(a, 630).unwrap();
         assert_eq!((sequences.free_pages(), sequences.own_pages(a)), (vec![6, 2], Ok(vec![0, 0])));
         let placed = sequences.place(&rows(b, 630..631)).unwrap();
-        let edits: Vec<(usize, bool)> = placed
-            .edits
-            .iter()
-            .map(|edit| (edit.group, matches!(edit.change, PageChange::Copy { .. })))
-            .collect();
+        let edits: Vec<(usize, bool)> =
+            placed.edits.iter().map(|edit| (edit.group, matches!(edit.change, PageChange::Copy { .. }))).collect();
         assert_eq!(edits, [(0, true), (0, false), (1, true), (1, false)], "copied, and cleared behind the fork");
         assert_eq!(sequences.free_pages(), [5, 1]);
         sequences.truncate(b, 0).unwrap();
@@ -657,7 +666,10 @@ mod tests {
     #[test]
     fn a_group_without_pages_is_named() {
         for (groups, expected) in [
-            ([(2, None), (9, Some(70))], "out of pages of group 0 (all positions): the step needs 1 of 64 positions, 0 of 2"),
+            (
+                [(2, None), (9, Some(70))],
+                "out of pages of group 0 (all positions): the step needs 1 of 64 positions, 0 of 2",
+            ),
             ([(9, None), (1, Some(70))], "out of pages of group 1 (the last 70 positions): the step needs 1 of 64"),
         ] {
             let mut sequences = Sequences::new(grouped(&groups));

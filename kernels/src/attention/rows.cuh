@@ -12,7 +12,7 @@
 constexpr u32 TURN_BYTES = AMK_HEAD_DIM / 2 * sizeof(float2); // of a row
 
 template <class A> AMK_DEVICE u8* page_block(const Worker& w, u32 row, u32 layer, u32 head, u32 b) {
-    const u64 page = w.p.page_tables[w.s.rows[row].pages + b * AMK_GROUPS + A::PAGES];
+    const u64 page = w.p.page_tables[w.s.rows[row].pages + A::entry(b)];
     return w.p.kv + A::in_page(page, layer, head);
 }
 

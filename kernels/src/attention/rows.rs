@@ -190,9 +190,8 @@ impl PhaseKind for Append {
             op: encoder.op("APPEND"),
             units: rows.len() as u16,
             input: encoder.packet(buffers.qkv[0]),
-            shape: Decoder::of(encoder.plan).map_or(0, |decoder| {
-                first_alike(&decoder.forms, &decoder.groups(encoder.plan), buffers.kind) as u32
-            }),
+            shape: Decoder::of(encoder.plan)
+                .map_or(0, |decoder| first_alike(&decoder.forms, &decoder.groups(encoder.plan), buffers.kind) as u32),
             row,
             bias: encoder.constant(buffers.head_norms.map(|norms| norms[1])),
             layer: Decoder::place(encoder.plan, self.layer),

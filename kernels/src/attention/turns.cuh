@@ -16,12 +16,6 @@ struct Attention {
     static constexpr u32 WINDOW = WINDOW_;         // the last positions that count, or 0: all
     static constexpr u32 FIRST_TURN = FIRST_TURN_; // of its kind, among the turns of all
     static constexpr u32 CAP = CAP_;               // bits of the scores' bound, or 0: none
-    // The group of pages of its layers.
-#if AMK_GROUPS > 1
-    static constexpr u32 PAGES = AMK_GROUP_OF(WINDOW);
-#else
-    static constexpr u32 PAGES = 0;
-#endif
     static constexpr int TILES = HEAD_DIM / 16;
     static constexpr int GROUP_BYTES = HEAD_DIM * 32 * AMK_CACHE_BYTES; // 16 positions of K and V
     static constexpr int BLOCK_BYTES = 4 * GROUP_BYTES;
@@ -56,10 +50,19 @@ struct Attention {
         return runs < SPLITS ? runs : SPLITS;
     }
     AMK_DEVICE static bool owner(u32 pos, u32 split) { return (pos / 64) / RUN % SPLITS == split; }
+    // The entry of block `b` in page tables, which have those of all groups side by side. A window
+    // has a group of its own.
+    AMK_DEVICE static u32 entry(u32 b) {
+#if AMK_GROUPS > 1
+        return b * AMK_GROUPS + AMK_GROUP_OF(WINDOW);
+#else
+        return b;
+#endif
+    }
     // Where the cache has block `b` of a layer and a head.
     AMK_DEVICE static u64 block(const Params& p, u32 layer, u32 head, u32 b) {
 #if AMK_PAGED
-        return in_page(p.page_tables[b * AMK_GROUPS + PAGES], layer, head);
+        return in_page(p.page_tables[entry(b)], layer, head);
 #else
         return ((u64)(layer * KV_HEADS + head) * p.kv_blocks + b) * BLOCK_BYTES;
 #endif
@@ -67,7 +70,8 @@ struct Attention {
     // Where a page of its group has its block of a layer and a head.
     AMK_DEVICE static u64 in_page(u64 page, u32 layer, u32 head) {
 #if AMK_GROUPS > 1
-        return page * AMK_PAGE_BYTES(PAGES) + (layer * KV_HEADS + head) * BLOCK_BYTES;
+        return page * AMK_PAGE_BYTES(AMK_GROUP_OF(WINDOW)) +
+               (layer * KV_HEADS + head) * BLOCK_BYTES;
 #elif AMK_CONVS // whose inputs a page has as well
         return page * AMK_KV_PAGE + (layer * KV_HEADS + head) * BLOCK_BYTES;
 #else

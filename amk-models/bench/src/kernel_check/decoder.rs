@@ -280,7 +280,12 @@ impl Decoder {
     ///
     /// # Errors
     /// As [`Self::on_program`].
-    pub fn rows_on_cpu(&self, program: Program, mode: cpu::Mode, pages: impl Into<PoolSize>) -> Result<cpu::Vm, CheckError> {
+    pub fn rows_on_cpu(
+        &self,
+        program: Program,
+        mode: cpu::Mode,
+        pages: impl Into<PoolSize>,
+    ) -> Result<cpu::Vm, CheckError> {
         let rejected = |report: Rejected| CheckError::Rejected {
             path: path(self.model.family),
             shapes: self.sizes(),

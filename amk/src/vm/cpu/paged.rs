@@ -51,7 +51,8 @@ impl Paged {
         let bytes = buffer.bytes();
         let shape = shape(buffer).ok_or_else(|| out_of_memory(&buffer.name, bytes))?;
         let group = self.of.group(id).ok_or_else(|| refuse("it has no group"))?;
-        State::pool(self.groups[group].pages, shape, (dim, group), buffer.dtype).ok_or_else(|| out_of_memory(&buffer.name, bytes))
+        State::pool(self.groups[group].pages, shape, (dim, group), buffer.dtype)
+            .ok_or_else(|| out_of_memory(&buffer.name, bytes))
     }
 }
 

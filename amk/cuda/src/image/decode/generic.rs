@@ -145,7 +145,7 @@ impl<'p> Task<'_, 'p> {
         }
         let extents = tile.hi.get(..(tile.form >> 8 & 255) as usize);
         let extents = extents.ok_or_else(|| Refusal::new("tile", "of a value of the task has another rank"))?;
-        let region = region(extents, "a value of the task", tile)?;
+        let region = region(extents, extents.first().copied(), "a value of the task", tile)?;
         if region != Region::full(extents) {
             return Err(Refusal::new("tile", "of a value of the task is not all of it"));
         }
@@ -183,7 +183,8 @@ impl<'p> Task<'_, 'p> {
         if tile.form & 255 != STREAM || place(tile) != 0 {
             return Err(Refusal::new("tile", "is in memory, expected a weight that streams"));
         }
-        let region = region(self.places.shape(*weight), &self.places.name(*weight), tile)?;
+        let shape = self.places.shape(*weight);
+        let region = region(shape, shape.first().copied(), &self.places.name(*weight), tile)?;
         let expected = [rows.clone(), 0..*k];
         let fixed = |interval: &Interval| (!interval.moves()).then_some(interval.lo.base..interval.hi.base);
         if !region.intervals().iter().map(fixed).eq(expected.into_iter().map(Some)) {
