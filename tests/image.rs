@@ -8,11 +8,11 @@ use amk::ir::graph::Instance;
 use amk::ir::schedule::{ExchangeBy, Schedule};
 use amk::ir::verify::{Verified, verify};
 use amk::ir::{BufferId, BufferKind, DType};
-use amk::rows::PoolSize;
+use amk::rows::{PageGroup, PoolSize};
 use amk_cuda::image::{Record, abi};
 use amk_cuda::plan::Plan;
 use amk_cuda::set::kind_number;
-use amk_cuda::{GpuTarget, Image, Precision, TARGETS, WeightForms, plan_for, source};
+use amk_cuda::{GpuTarget, Image, Pool, Precision, TARGETS, WeightForms, plan_for, source};
 use amk_fast_instruction::DECODE;
 use amk_kernels::fused::{AttentionForm, GEMV_OUTPUT_BIT, RotaryTable, Shared};
 use amk_models::model::FAMILIES;
@@ -355,7 +355,10 @@ fn changes_of_places(case: &Case) -> Vec<Change> {
             all.push(change("pools", move |image| image.pools.0.swap(at - 1, at)));
         }
     }
-    all.push(change("pools", |image| image.pools.0.extend(image.pools.0.first().copied())));
+    all.push(change("pools", |image| {
+        let group = PageGroup { pages: 1, reach: None };
+        image.pools.0.push(Pool { group, first: 0 });
+    }));
     for at in 0..image.constants.len() {
         let next = (at + 1) % image.constants.len();
         all.push(change("constants", move |image| image.constants[at].1 += 1));

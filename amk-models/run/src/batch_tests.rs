@@ -342,15 +342,14 @@ fn rows_are_kept_alike_while_a_text_has_guesses() {
     assert_eq!(steps_of(&[(Speculate::Never, 5), (Speculate::Lookup, 3)]), [true, true, true, false, false]);
 }
 
-/// A VM that counts, and whose rows read their last positions alone.
-#[derive(Default)]
-struct Windowed(Count);
+/// A VM that counts, with groups of states of which rows read so many positions.
+struct Windowed(Count, Vec<PageGroup>);
 
 impl RowVm for Windowed {
     type Error = amk::rows::contract::Breach;
 
     fn limits(&self) -> RowLimits {
-        RowLimits { groups: vec![PageGroup { pages: 7, reach: Some(10) }], ..RowLimits::new(4, 900, 7) }
+        RowLimits { rows: 4, positions: 900, groups: self.1.clone() }
     }
 
     fn edit_page(&mut self, _: PageEdit) -> Result<(), Self::Error> {
@@ -371,7 +370,8 @@ impl RowVm for Windowed {
 #[test]
 fn texts_with_a_window_are_longer_than_the_pages() {
     let tokenizer = tokenizer();
-    let mut batch = Batch::new(Windowed::default(), &tokenizer).keeping(1);
+    let group = PageGroup { pages: 7, reach: Some(10) };
+    let mut batch = Batch::new(Windowed(Count::default(), vec![group]), &tokenizer).keeping(1);
     let mut run = |prompts: &[&[u32]], tokens: usize| {
         let request = Request { max_tokens: Some(tokens), speculate: Speculate::Lookup, ..Request::default() };
         prompts.iter().for_each(|prompt| _ = batch.add(prompt, &request).unwrap());
@@ -394,6 +394,37 @@ fn texts_with_a_window_are_longer_than_the_pages() {
     let beginning = &whole[..300];
     assert_eq!(run(&[&whole], 2), [(counted(30, 802)[800..].to_vec(), 1)]);
     assert_eq!(run(&[beginning], 2), [(counted(30, 302)[300..].to_vec(), 300)]);
+}
+
+/// Of two groups each has to have the pages that a text can come to need.
+#[test]
+fn texts_wait_for_pages_of_every_group() {
+    let tokenizer = tokenizer();
+    let most_at_once = |pages: [usize; 2]| {
+        let groups = pages.into_iter().zip([None, Some(10)]);
+        let groups = groups.map(|(pages, reach)| PageGroup { pages, reach }).collect();
+        let mut batch = Batch::new(Windowed(Count::default(), groups), &tokenizer);
+        let request = Request { max_tokens: Some(300), ..Request::default() };
+        let added: Result<Vec<_>, _> = (0..3).map(|first| batch.add(&[first], &request)).collect();
+        added.map_err(|error| error.to_string())?;
+        let (mut most, mut ended) = (0, 0);
+        while batch
+            .step(&mut |_, event| {
+                ended += u32::from(matches!(event, Event::Ended(_)));
+                Ok(())
+            })
+            .unwrap()
+        {
+            most = most.max(batch.state().live);
+        }
+        Ok((most, ended))
+    };
+    // A text of 301 positions needs 5 pages of the one and at most 3 of the other.
+    assert_eq!(most_at_once([15, 9]), Ok((3, 3)));
+    assert_eq!(most_at_once([10, 9]), Ok((2, 3)));
+    assert_eq!(most_at_once([15, 6]), Ok((2, 3)));
+    let refused = "out of pages of group 1 (the last 10 positions): the step needs 3 of 64 positions, 2 of 2 are free";
+    assert_eq!(most_at_once([15, 2]), Err(refused.to_owned()));
 }
 
 /// A VM that counts on a device of its own, and notes when it runs.

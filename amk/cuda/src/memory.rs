@@ -98,8 +98,8 @@ impl Resident {
         })
     }
 
-    /// Copies or clears a page of every state of a group. Positions after those that a row may see count for
-    /// nothing, so that a page is cleared when a sequence gets it, and as a whole.
+    /// Copies or clears a page of every state of a group. Positions after those that a row may see
+    /// count for nothing, so that a page is cleared when a sequence gets it, and as a whole.
     ///
     /// # Errors
     /// [`CudaError::NoPage`], and failing driver calls.

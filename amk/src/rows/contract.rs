@@ -1,5 +1,6 @@
 //! The contract of a step, checked by every VM before it runs: of each group of states, no page
-//! that a row writes is one that a row of another sequence can see, and what a row reads has a page.
+//! that a row writes is one that a row of another sequence can see, and what a row reads has a
+//! page.
 
 use super::{GroupName, HOLE, PAGE, PlacedRow, RowLimits};
 use core::ops::Range;

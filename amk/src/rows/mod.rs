@@ -8,9 +8,9 @@
 //!
 //! [`amk_ir::rows`] has the meaning of a step. [`Sequences`] keeps the books for every VM: who has
 //! which page of [`PAGE`] positions, which of them are shared, which are free. A VM that has rows
-//! ([`RowVm`]) owns the memory of the pages, and checks the [`contract`] of each step itself. States
-//! of which rows read equally many positions are a group ([`PageGroup`]), with pages and page tables
-//! of its own: most models have one.
+//! ([`RowVm`]) owns the memory of the pages, and checks the [`contract`] of each step itself.
+//! States of which rows read equally many positions are a group ([`PageGroup`]), with pages and
+//! page tables of its own: most models have one.
 //!
 //! A row may say how the token after it is chosen ([`Choice`]): a VM that chooses itself
 //! ([`RowVm::chooses`]) then gives the token instead of the logits.

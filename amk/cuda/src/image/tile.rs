@@ -26,7 +26,7 @@ pub struct Plain {
     pub bytes: u64,
     /// With rows, the states, each with its first byte in a page of its group.
     pub states: Vec<(BufferId, u64)>,
-    /// With rows, the bytes of a page of each group.
+    /// The bytes of a page of each group; 0 without rows.
     pub pages: Vec<u64>,
     /// Maximum floats in which a task lays out its inputs and outputs.
     pub scratch: u32,
@@ -40,8 +40,7 @@ impl Plain {
     /// Places every buffer that a generic task of the plan touches.
     pub(super) fn place(plan: &Plan, packet_at: &HashMap<BufferId, u32>) -> Self {
         let groups = plan.rows().map(|_| PageGroups::of(&plan.program));
-        let pages = vec![0; groups.as_ref().map_or(0, |groups| groups.reaches().len())];
-        let mut plain = Self { groups, pages, ..Self::default() };
+        let mut plain = Self { groups, pages: vec![0; plan.groups.len()], ..Self::default() };
         for task in plan.phases_of::<Generic>().flat_map(|generic| tasks(plan, generic)) {
             for (operand, view) in task.operands() {
                 if matches!(view, View::Buffer | View::Packets) {

@@ -190,7 +190,7 @@ fn check_states(image: &Image, program: &Program) -> Result<(), Refusal> {
     let plain = &image.plain;
     let state = |id| buffer(program, id).filter(|buffer| buffer.kind == BufferKind::State);
     let groups = PageGroups::of(program);
-    let mut ranges = vec![Vec::new(); program.rows.map_or(0, |_| groups.reaches().len())];
+    let mut ranges = vec![Vec::new(); image.pools.0.len()];
     for &(id, at) in &plain.states {
         let state = state(id).filter(|state| program.rows.is_some() && state.shape.contains(&program.positions));
         let state = state.ok_or_else(|| Refusal::new("states", "have a buffer that does not lie in pages"))?;
