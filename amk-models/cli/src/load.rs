@@ -1,6 +1,7 @@
 //! Models in memory, and VMs for them.
 
 use crate::options::{Activations, CpuSchedule, Weights, progress_bar};
+use amk::rows::PoolSize;
 use amk::vm::cpu;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Conversion, Model, Rounding, WeightFormat, WeightUse};

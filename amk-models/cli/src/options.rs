@@ -5,6 +5,7 @@ use amk::ir::DType;
 use amk::ir::graph::Instance;
 use amk::ir::schedule::{PartialSchedule, RowSchedule, Schedule};
 use amk::ir::text::read_json;
+use amk::rows::PoolSize;
 use amk::tensor::Inputs;
 use amk_bench::tune::{Saved, Store};
 use amk_cuda::{self as cuda, OpenGpu, Precision, VmOptions};
