@@ -13,7 +13,7 @@ use amk::ir::rows::PageGroups;
 use amk::ir::schedule::{RowSchedule, Schedule};
 use amk::ir::verify::verify;
 use amk::ir::{Call, DType, Interval, Program, Task};
-use amk::rows::{PoolSize, RowLimits, RowVm as _};
+use amk::rows::{PoolSize, RowLimits, RowVm, SequenceId};
 use amk::session::Session;
 use amk::vm::cpu::Mode;
 use amk::{Tensor, Token};
@@ -219,6 +219,59 @@ fn sequences_longer_than_the_pages_have_their_bits_on_a_gpu() {
             within_the_bound(&decoder, &found, rows);
         }
     }
+}
+
+/// Forks and rollbacks of a sequence that has left pages of the second group behind: what goes on
+/// has the logits of a sequence that has run nothing else, and what would read them is refused.
+fn check_forks<V: RowVm>(start: impl Fn(PoolSize) -> V) {
+    let text = |seed: u32| (0..STEPS).map(|n| Token((seed + n * n * 7 + n) % 96)).collect::<Vec<Token>>();
+    let (first, second) = (text(1), text(40));
+    let run = |session: &mut Session<V>, id: SequenceId, tokens: &[Token]| -> Vec<Vec<f32>> {
+        let mut logits = Vec::new();
+        for chunk in tokens.chunks(4) {
+            session.push_draft(id, chunk).expect("there is room");
+            session.step().expect("a step");
+            logits.extend(session.all_logits(id).map(<[f32]>::to_vec));
+        }
+        logits
+    };
+    let alone = |from: usize| {
+        let mut session = Session::new(start(AMPLE.into()));
+        let id = session.add();
+        run(&mut session, id, &[&first[..from], &second[from..]].concat()).split_off(from)
+    };
+    let mut session = Session::new(start(PoolSize::Groups(vec![3 * ALL, 12])));
+    let a = session.add();
+    run(&mut session, a, &first[..300]);
+    let gone = session.fork(a, 150).expect_err("a page that is gone").to_string();
+    assert!(gone.contains("pages of group 1 (the last 50 positions) before position 128"), "{gone}");
+    for at in [290, 252] {
+        let fork = session.fork(a, at).expect("its pages are there");
+        assert_eq!(bits(&run(&mut session, fork, &second[at..])), bits(&alone(at)), "forked at {at}");
+        session.drop(fork).expect("it exists");
+    }
+    session.rollback(a, 256).expect("its pages are there");
+    assert_eq!(bits(&run(&mut session, a, &second[256..])), bits(&alone(256)), "rolled back");
+    session.rollback(a, 0).expect("it starts anew");
+    assert_eq!(session.free_pages(), [3 * ALL, 12]);
+}
+
+#[test]
+fn forks_and_rollbacks_keep_the_pages_of_both_groups() {
+    let decoder = decoder(with("gemma3", &[("WINDOW", 50)]), 6, 6, STEPS);
+    let program = decoder.plan(Precision::BF16).expect("a plan").program;
+    check_forks(|pages| decoder.rows_on_cpu(program.clone(), Mode::Threads, pages).expect("a VM"));
+}
+
+#[test]
+fn forks_and_rollbacks_keep_the_pages_of_both_groups_on_a_gpu() {
+    let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
+    let decoder = decoder(with("gemma3", &[("WINDOW", 50)]), 8, 44, STEPS);
+    check_forks(|pages| {
+        let mut vm = decoder.rows_on_cuda(&gpu::cubins(), pages).expect("a VM");
+        vm.keep_alike(true);
+        vm
+    });
 }
 
 /// Checks narrow steps of decoders, and wide ones by so many workers.

@@ -331,13 +331,13 @@ impl Game {
 
 #[test]
 fn sequences_are_as_if_each_were_alone() {
-    let [refused, ..] = played(&all(), 150);
+    let [refused, ..] = played(&all(), 300, 150);
     assert!(refused > 100, "pages were short only {refused} times");
 }
 
 #[test]
 fn sequences_with_a_window_are_as_if_no_page_were_given_back() {
-    let [refused, given_back, longest] = played(&window(), 400);
+    let [refused, given_back, longest] = played(&window(), 300, 400);
     assert!(refused > 100, "pages were short only {refused} times");
     assert!(given_back > 100, "only {given_back} forks and rollbacks needed a page that was given back");
     assert!(longest > PAGES * PAGE, "the longest sequence has only {longest} positions");
@@ -346,18 +346,18 @@ fn sequences_with_a_window_are_as_if_no_page_were_given_back() {
 #[test]
 fn sequences_of_several_groups_are_as_if_each_had_one() {
     for reaches in [&[None, Some(75)][..], &[Some(200), Some(75), Some(1)]] {
-        let [refused, given_back, longest] = played(&limits(14 * PAGE, reaches), 400);
+        let [refused, given_back, longest] = played(&limits(14 * PAGE, reaches), 80, 400);
         assert!(refused > 100, "pages were short only {refused} times");
         assert!(given_back > 100, "only {given_back} forks and rollbacks needed a page that was given back");
         assert!(longest > 5 * PAGE, "the longest sequence has only {longest} positions");
     }
 }
 
-/// Plays games of so many turns. Returns how often steps, and forks and rollbacks, were refused for
+/// Plays so many games of so many turns. Returns how often steps, and forks and rollbacks, were refused for
 /// want of pages, and the positions of the longest sequence.
-fn played(limits: &RowLimits, turns: u32) -> [usize; 3] {
+fn played(limits: &RowLimits, games: u64, turns: u32) -> [usize; 3] {
     let mut found = [0; 3];
-    for number in 0..300 {
+    for number in 0..games {
         let mut game = Game::new(number, limits.clone());
         for _ in 0..turns {
             game.turn();

@@ -139,8 +139,6 @@ pub trait RowVm {
     /// Changes a page of every state of a group.
     ///
     /// # Errors
-    /// When there is no such page    ///
-    /// # Errors
     /// When there is no such page, or the device fails.
     fn edit_page(&mut self, edit: PageEdit) -> Result<(), Self::Error>;
 
