@@ -347,8 +347,8 @@ fn sequences_with_a_window_are_as_if_no_page_were_given_back() {
 fn sequences_of_several_groups_are_as_if_each_had_one() {
     for reaches in [&[None, Some(75)][..], &[Some(200), Some(75), Some(1)]] {
         let [refused, given_back, longest] = played(&limits(14 * PAGE, reaches), 80, 400);
-        assert!(refused > 100, "pages were short only {refused} times");
-        assert!(given_back > 100, "only {given_back} forks and rollbacks needed a page that was given back");
+        assert!(refused > 50, "pages were short only {refused} times");
+        assert!(given_back > 30, "only {given_back} forks and rollbacks needed a page that was given back");
         assert!(longest > 5 * PAGE, "the longest sequence has only {longest} positions");
     }
 }
