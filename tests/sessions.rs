@@ -353,8 +353,8 @@ fn sequences_of_several_groups_are_as_if_each_had_one() {
     }
 }
 
-/// Plays so many games of so many turns. Returns how often steps, and forks and rollbacks, were refused for
-/// want of pages, and the positions of the longest sequence.
+/// Plays so many games of so many turns. Returns how often steps, and forks and rollbacks, were
+/// refused for want of pages, and the positions of the longest sequence.
 fn played(limits: &RowLimits, games: u64, turns: u32) -> [usize; 3] {
     let mut found = [0; 3];
     for number in 0..games {
