@@ -48,7 +48,7 @@ fn attention(rows: &str, paged: &str, bytes: &str, heads: (u32, u32, f32)) -> Op
 
 /// The same, of a step of rows with packets or without.
 fn attention_by(rows: &str, paged: &str, exchange: (&str, &str), heads: (u32, u32, f32)) -> Option<()> {
-    attention_kept(rows, paged, exchange, heads, Kept { still: false, copies: 1 })
+    attention_kept(rows, paged, exchange, heads, Kept { still: false, copies: 1, groups: 1 })
 }
 
 /// What of a key head is kept.
@@ -58,6 +58,8 @@ struct Kept {
     still: bool,
     /// Heads that are copies of one.
     copies: u32,
+    /// Groups of pages: two, if a kind has its own.
+    groups: u32,
 }
 
 /// The same, of such keys.
@@ -66,7 +68,7 @@ fn attention_kept(
     paged: &str,
     (packets, bytes): (&str, &str),
     (head_dim, group, cap): (u32, u32, f32),
-    Kept { still, copies }: Kept,
+    Kept { still, copies, groups }: Kept,
 ) -> Option<()> {
     let turns = head_dim.to_string();
     let own = u32::from(rows != "0").to_string();
@@ -90,6 +92,7 @@ fn attention_kept(
         ("TEST_NORM", &norm),
         ("TEST_STILL", &still.to_string()),
         ("AMK_COPIES", &copies.to_string()),
+        ("AMK_GROUPS", &groups.to_string()),
         ("TEST_CAP", &format!("{cap:?}f")),
         ("TEST_CAP_BITS", &bits),
     ];
@@ -120,10 +123,22 @@ fn attention_of_two_kinds_is_the_sum_over_the_positions() {
 }
 
 #[test]
+fn attention_of_two_kinds_finds_the_pages_of_each() {
+    for (rows, paged, packets) in [("0", "1", "0"), ("8", "0", "0"), ("8", "0", "1"), ("24", "0", "0")] {
+        for still in [false, true] {
+            let kept = Kept { still, copies: 1, groups: 2 };
+            if attention_kept(rows, paged, (packets, "2"), (128, 4, 0.0), kept).is_none() {
+                return;
+            }
+        }
+    }
+}
+
+#[test]
 fn attention_of_heads_that_are_not_rotated_or_copied_is_the_sum_over_the_positions() {
     for (rows, paged, packets) in [("0", "0", "0"), ("0", "1", "0"), ("8", "0", "1"), ("24", "0", "0")] {
         for (heads, still, copies) in [((64, 3, 0.0), true, 1), ((128, 4, 0.0), true, 1), ((128, 8, 0.0), false, 2)] {
-            if attention_kept(rows, paged, (packets, "2"), heads, Kept { still, copies }).is_none() {
+            if attention_kept(rows, paged, (packets, "2"), heads, Kept { still, copies, groups: 1 }).is_none() {
                 return;
             }
         }
@@ -227,11 +242,21 @@ fn deliveries_are_sums_of_parts_that_change_as_the_record_says() {
 
 #[test]
 fn convolutions_are_the_sums_over_the_last_positions() {
-    for (rows, paged, packets) in [("0", "0", "0"), ("0", "1", "0"), ("8", "0", "0"), ("8", "0", "1"), ("24", "0", "0")]
-    {
+    const FORMS: [(&str, &str, &str, &str); 7] = [
+        ("0", "0", "0", "1"),
+        ("0", "1", "0", "1"),
+        ("0", "1", "0", "2"),
+        ("8", "0", "0", "1"),
+        ("8", "0", "1", "1"),
+        ("8", "0", "0", "2"),
+        ("24", "0", "0", "1"),
+    ];
+    for (rows, paged, packets, groups) in FORMS {
         let defines = [
             ("AMK_ROWS", rows),
             ("AMK_PAGED", paged),
+            ("AMK_GROUPS", groups),
+            ("AMK_CONV_GROUP", if groups == "2" { "1" } else { "0" }),
             ("AMK_ROW_PACKETS", packets),
             ("AMK_CONVS", "2"),
             ("AMK_CONV_LEN", "64"),

@@ -9,11 +9,11 @@ use crate::device_programs::{
 use crate::gpu;
 use crate::image::in_blocks;
 use amk::ir::graph::Instance;
-use amk::ir::rows;
+use amk::ir::rows::PageGroups;
 use amk::ir::schedule::{RowSchedule, Schedule};
 use amk::ir::verify::verify;
 use amk::ir::{Call, DType, Interval, Program, Task};
-use amk::rows::{PAGE, RowVm as _};
+use amk::rows::{PoolSize, RowLimits, RowVm, SequenceId};
 use amk::session::Session;
 use amk::vm::cpu::Mode;
 use amk::{Tensor, Token};
@@ -108,65 +108,90 @@ fn rows_with_windows_and_heads_turned_in_part_compute_the_function() {
     check_rows(windowed(20, 16), 20, 24);
 }
 
+/// How many positions rows read of each group of states, and so few pages of each that a sequence
+/// of [`STEPS`] positions leaves some behind, but where it reads all.
+type Few = Vec<(Option<u32>, usize)>;
+/// A decoder, and the groups of its states.
+type Grouped = ((Family, BTreeMap<String, u32>), Few);
+
 /// The bits of rows of a program, in any order, with so few pages that most of a sequence's are
 /// given back, are those where all are kept.
-fn check_pages(decoder: &Decoder, program: &Program, reach: u32) {
-    assert_eq!(rows::reach(program), Some(reach), "{}", program.name);
-    let run = |mode, chunk, company, pages| {
+fn check_pages(decoder: &Decoder, program: &Program, few: &Few) {
+    let reaches: Vec<Option<u32>> = few.iter().map(|&(reach, _)| reach).collect();
+    assert_eq!(PageGroups::of(program).reaches(), reaches, "{}", program.name);
+    for (&(reach, pages), number) in few.iter().zip(0..) {
+        let all = RowLimits::pages_of(STEPS as usize);
+        assert!(pages < all && reach.is_some() || pages == all, "group {number}");
+    }
+    let run = |mode, chunk, company, pages: PoolSize| {
         let vm = decoder.rows_on_cpu(program.clone(), mode, pages).expect("a VM");
-        let (limits, most) = (vm.limits(), vm.limits().pages_at_once(STEPS as usize));
-        assert!(pages < most || pages == AMPLE || most * PAGE < STEPS as usize, "{limits:?}");
         decoder.on_rows(vm, chunk, company)
     };
-    let expected = run(Mode::Threads, 1, 0, AMPLE).expect("logits");
+    let expected = run(Mode::Threads, 1, 0, AMPLE.into()).expect("logits");
     for (mode, chunk, company) in [
         (Mode::Threads, 6, 0),
         (Mode::Shuffled { seed: 1 }, 5, 0),
         (Mode::Shuffled { seed: 2 }, 3, 2),
         (Mode::Delayed { seed: 3 }, 4, 1),
     ] {
-        let found = run(mode, chunk, company, 4 + company).expect("logits");
+        // Sequences beside it have few positions, of which they keep all.
+        let room = few.iter().map(|&(_, pages)| pages + 2 * company).collect();
+        let found = run(mode, chunk, company, PoolSize::Groups(room)).expect("logits");
         assert_eq!(bits(&found), bits(&expected), "{mode:?}, {chunk} rows and {company}");
     }
-    let refused = run(Mode::Threads, 6, 0, 1).expect_err("too few pages").to_string();
-    assert_eq!(refused, "out of pages: the step needs 1 of 64 positions, 0 of 1 are free");
+    for group in 0..few.len() {
+        let mut pages: Vec<usize> = few.iter().map(|&(_, pages)| pages).collect();
+        pages[group] = 1;
+        let refused = run(Mode::Threads, 6, 0, PoolSize::Groups(pages)).expect_err("too few pages").to_string();
+        let name = if few.len() > 1 { format!(" of group {group} ") } else { String::new() };
+        assert!(refused.starts_with(&format!("out of pages{name}")), "{refused}");
+        assert!(refused.ends_with("the step needs 1 of 64 positions, 0 of 1 are free"), "{refused}");
+    }
 }
 
 /// Pages for all positions of several sequences.
 const AMPLE: usize = 40;
 /// Positions of a sequence that takes more pages than there are.
 const STEPS: u32 = 330;
+/// Pages of so many positions.
+const ALL: usize = 6;
+
+/// Decoders with windows, and the groups of their states.
+fn with_windows() -> [Grouped; 4] {
+    let (lfm2, dims) = convolved();
+    let taps = dims["TAPS"];
+    [
+        (windowed(50, 48), vec![(Some(50), 4)]),
+        (with("gemma3", &[("WINDOW", 50)]), vec![(None, ALL), (Some(50), 4)]),
+        (with("olmo3", &[("WINDOW", 20)]), vec![(None, ALL), (Some(20), 3)]),
+        ((lfm2, dims), vec![(None, ALL), (Some(taps), 3)]),
+    ]
+}
 
 #[test]
 fn sequences_longer_than_the_pages_have_the_bits_of_those_that_keep_theirs() {
-    for (of, rows, workers) in [(windowed(50, 48), 6, 6), (windowed(20, 16), 20, 24)] {
-        let reach = of.1["WINDOW"];
-        let decoder = decoder(of, rows, workers, STEPS);
-        for precision in [Precision::BF16, Precision::F32] {
-            check_pages(&decoder, &decoder.plan(precision).expect("a plan").program, reach);
+    for (of, few) in with_windows() {
+        println!("{}", of.0.name);
+        for (rows, workers, precision) in [(6, 6, Precision::BF16), (6, 6, Precision::F32), (20, 24, Precision::BF16)] {
+            let decoder = decoder(of.clone(), rows, workers, STEPS);
+            check_pages(&decoder, &decoder.plan(precision).expect("a plan").program, &few);
         }
     }
 }
 
 #[test]
 fn rows_on_a_cpu_longer_than_the_pages_have_the_bits_of_those_that_keep_theirs() {
-    let (family, dims) = windowed(50, 48);
-    let decoder = decoder((family, dims.clone()), 6, 6, STEPS);
-    let (flags, floats) = (BTreeMap::new(), BTreeMap::new());
-    let instance = Instance { name: "decoder".into(), dims, flags, floats, schedule: None };
-    let instance = decoder.bindings().complete(&instance);
-    for (most, block) in [(6, Some(1)), (6, Some(4)), (70, None)] {
-        let schedule = Schedule { workers: 3, rows: Some(RowSchedule { most, block }), ..Schedule::default() };
-        let verified = family.kernel.verified(&instance, Some(&schedule)).expect("a safe program");
-        check_pages(&decoder, verified.program(), 50);
-    }
-}
-
-#[test]
-fn one_layer_without_a_window_keeps_all_pages() {
-    for of in [with("gemma3", &[("WINDOW", 50)]), with("olmo3", &[("WINDOW", 20)])] {
-        let plan = decoder(of, 6, 6, 10).plan(Precision::BF16).expect("a plan");
-        assert_eq!(rows::reach(&plan.program), None);
+    for ((family, dims), few) in with_windows() {
+        println!("{}", family.name);
+        let decoder = decoder((family, dims.clone()), 6, 6, STEPS);
+        let (flags, floats) = (BTreeMap::new(), BTreeMap::new());
+        let instance = Instance { name: "decoder".into(), dims, flags, floats, schedule: None };
+        let instance = decoder.bindings().complete(&instance);
+        for (most, block) in [(6, Some(1)), (6, Some(4)), (70, None)] {
+            let schedule = Schedule { workers: 3, rows: Some(RowSchedule { most, block }), ..Schedule::default() };
+            let verified = family.kernel.verified(&instance, Some(&schedule)).expect("a safe program");
+            check_pages(&decoder, verified.program(), &few);
+        }
     }
 }
 
@@ -174,18 +199,79 @@ fn one_layer_without_a_window_keeps_all_pages() {
 #[test]
 fn sequences_longer_than_the_pages_have_their_bits_on_a_gpu() {
     let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
-    for (rows, chunk, alike) in [(8, 5, true), (24, 20, true), (8, 1, false)] {
-        let decoder = decoder(windowed(50, 48), rows, 44, STEPS);
-        let run = |pages| {
-            let mut vm = decoder.rows_on_cuda(&gpu::cubins(), pages).expect("a VM");
-            assert_eq!(vm.limits().reach, Some(50));
-            vm.keep_alike(alike);
-            decoder.on_rows(vm, chunk, 0).expect("logits")
-        };
-        let found = run(4);
-        assert_eq!(bits(&found), bits(&run(AMPLE as u32)), "{chunk} of {rows} rows");
-        within_the_bound(&decoder, &found, rows);
+    let long = long_heads().map(|of| (of.1["WINDOW"], of)).map(|(window, of)| {
+        let few = if window == 50 { 4 } else { 5 };
+        (of, vec![(None, ALL), (Some(window), few)])
+    });
+    for (of, few) in with_windows().into_iter().chain(long) {
+        for (rows, chunk, alike) in [(8, 5, true), (24, 20, true), (8, 1, false)] {
+            println!("{}, {chunk} of {rows} rows", of.0.name);
+            let decoder = decoder(of.clone(), rows, 44, STEPS);
+            let run = |pages: PoolSize| {
+                let mut vm = decoder.rows_on_cuda(&gpu::cubins(), pages).expect("a VM");
+                let reaches = vm.limits().groups.into_iter().map(|group| group.reach.map(|reach| reach as u32));
+                assert!(reaches.eq(few.iter().map(|&(reach, _)| reach)));
+                vm.keep_alike(alike);
+                decoder.on_rows(vm, chunk, 0).expect("logits")
+            };
+            let found = run(PoolSize::Groups(few.iter().map(|&(_, pages)| pages).collect()));
+            assert_eq!(bits(&found), bits(&run(AMPLE.into())), "{chunk} of {rows} rows");
+            within_the_bound(&decoder, &found, rows);
+        }
     }
+}
+
+/// Forks and rollbacks of a sequence that has left pages of the second group behind: what goes on
+/// has the logits of a sequence that has run nothing else, and what would read them is refused.
+fn check_forks<V: RowVm>(start: impl Fn(PoolSize) -> V) {
+    let text = |seed: u32| (0..STEPS).map(|n| Token((seed + n * n * 7 + n) % 96)).collect::<Vec<Token>>();
+    let (first, second) = (text(1), text(40));
+    let run = |session: &mut Session<V>, id: SequenceId, tokens: &[Token]| -> Vec<Vec<f32>> {
+        let mut logits = Vec::new();
+        for chunk in tokens.chunks(4) {
+            session.push_draft(id, chunk).expect("there is room");
+            session.step().expect("a step");
+            logits.extend(session.all_logits(id).map(<[f32]>::to_vec));
+        }
+        logits
+    };
+    let alone = |from: usize| {
+        let mut session = Session::new(start(AMPLE.into()));
+        let id = session.add();
+        run(&mut session, id, &[&first[..from], &second[from..]].concat()).split_off(from)
+    };
+    let mut session = Session::new(start(PoolSize::Groups(vec![3 * ALL, 12])));
+    let a = session.add();
+    run(&mut session, a, &first[..300]);
+    let gone = session.fork(a, 150).expect_err("a page that is gone").to_string();
+    assert!(gone.contains("pages of group 1 (the last 50 positions) before position 128"), "{gone}");
+    for at in [290, 252] {
+        let fork = session.fork(a, at).expect("its pages are there");
+        assert_eq!(bits(&run(&mut session, fork, &second[at..])), bits(&alone(at)), "forked at {at}");
+        session.drop(fork).expect("it exists");
+    }
+    session.rollback(a, 256).expect("its pages are there");
+    assert_eq!(bits(&run(&mut session, a, &second[256..])), bits(&alone(256)), "rolled back");
+    session.rollback(a, 0).expect("it starts anew");
+    assert_eq!(session.free_pages(), [3 * ALL, 12]);
+}
+
+#[test]
+fn forks_and_rollbacks_keep_the_pages_of_both_groups() {
+    let decoder = decoder(with("gemma3", &[("WINDOW", 50)]), 6, 6, STEPS);
+    let program = decoder.plan(Precision::BF16).expect("a plan").program;
+    check_forks(|pages| decoder.rows_on_cpu(program.clone(), Mode::Threads, pages).expect("a VM"));
+}
+
+#[test]
+fn forks_and_rollbacks_keep_the_pages_of_both_groups_on_a_gpu() {
+    let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
+    let decoder = decoder(with("gemma3", &[("WINDOW", 50)]), 8, 44, STEPS);
+    check_forks(|pages| {
+        let mut vm = decoder.rows_on_cuda(&gpu::cubins(), pages).expect("a VM");
+        vm.keep_alike(true);
+        vm
+    });
 }
 
 /// Checks narrow steps of decoders, and wide ones by so many workers.

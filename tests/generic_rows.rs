@@ -2,17 +2,17 @@
 //! tasks (`task.cuh` and the instructions' bodies), compiled for this machine, runs whole decoders
 //! from their images. Without a C++ compiler it says "skipped".
 
-use crate::device_programs::{bits, error, sized, tiny, windowed};
+use crate::device_programs::{bits, convolved, error, sized, tiny, windowed, with};
 use crate::native;
 use amk::ir::schedule::Schedule;
 use amk::ir::verify::verify;
 use amk::ir::{BufferId, DType, Queues};
-use amk::rows::{PageEdit, PlacedRow, RowLimits, RowVm, contract};
+use amk::rows::{PageChange, PageEdit, PlacedRow, PoolSize, RowLimits, RowVm, contract};
 use amk::vm::Bindings;
 use amk_bench::kernel_check::Decoder;
 use amk_cuda::image::abi;
 use amk_cuda::plan::Plan;
-use amk_cuda::{Image, Precision, TARGETS, VmOptions, source};
+use amk_cuda::{Image, Pools, Precision, TARGETS, VmOptions, source};
 use amk_models::model::{FAMILIES, Family};
 use core::convert::Infallible;
 use core::fmt::Write as _;
@@ -21,8 +21,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use tempfile::TempDir;
 
-/// Pages of the states.
-const PAGES: u32 = 12;
+/// Pages of the states of a group.
+const PAGES: usize = 12;
 /// Tokens of a sequence, which take a second page.
 const STEPS: u32 = 70;
 
@@ -64,6 +64,7 @@ struct Emulated {
     input: ChildStdin,
     output: BufReader<ChildStdout>,
     limits: RowLimits,
+    pools: Pools,
     vocab: usize,
     /// By row of the last step, its place among the wanted ones.
     places: Vec<Option<usize>>,
@@ -85,11 +86,21 @@ impl Emulated {
         let limits = RowLimits {
             rows: plan.rows().expect("rows") as usize,
             positions: plan.sizes.context as usize,
-            pages: PAGES as usize,
-            reach: amk_ir::rows::reach(&plan.program).map(|reach| reach as usize),
+            groups: plan.groups.clone(),
         };
+        let pools = image.pools.clone();
         let vocab = plan.sizes.vocab as usize;
-        Some(Self { child, input, output, limits, vocab, places: Vec::new(), logits: Vec::new(), _folder: folder })
+        Some(Self {
+            child,
+            input,
+            output,
+            limits,
+            pools,
+            vocab,
+            places: Vec::new(),
+            logits: Vec::new(),
+            _folder: folder,
+        })
     }
 
     fn send(&mut self, command: &str) {
@@ -108,20 +119,21 @@ impl RowVm for Emulated {
     type Error = Infallible;
 
     fn limits(&self) -> RowLimits {
-        self.limits
+        self.limits.clone()
     }
 
     fn edit_page(&mut self, edit: PageEdit) -> Result<(), Infallible> {
-        match edit {
-            PageEdit::Copy { from, to } => self.send(&format!("copy {from} {to}\n")),
-            PageEdit::Clear { page, first: 0 } => self.send(&format!("clear {page}\n")),
-            PageEdit::Clear { .. } => {}
+        let (group, first) = (edit.group, self.pools.0[edit.group].first);
+        match edit.change {
+            PageChange::Copy { from, to } => self.send(&format!("copy {group} {} {}\n", first + from, first + to)),
+            PageChange::Clear { page, first: 0 } => self.send(&format!("clear {group} {}\n", first + page)),
+            PageChange::Clear { .. } => {}
         }
         Ok(())
     }
 
     fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Infallible> {
-        contract::check(self.limits, &rows).expect("the contract of a step");
+        contract::check(&self.limits, &rows).expect("the contract of a step");
         let wanted = rows.iter().filter(|row| row.wanted).count();
         let mut command = format!("step {} {wanted} ", rows.len());
         let mut tables: Vec<u32> = Vec::new();
@@ -131,7 +143,7 @@ impl RowVm for Emulated {
             self.places.push(row.wanted.then_some(place));
             let number = if row.wanted { place + 1 } else { 0 };
             let _ = write!(command, "{} {} {} {number} ", row.token.0, row.pos.0, tables.len());
-            tables.extend(row.pages.iter());
+            tables.extend(self.pools.entries(&row.pages));
         }
         list(&mut command, tables);
         self.send(&command);
@@ -159,8 +171,9 @@ fn code(plan: &Plan) -> String {
         let define = source.lines().find(|line| line.starts_with(&format!("#define {name} ")));
         format!("{}\n", define.unwrap_or_else(|| panic!("`{name}`")))
     };
+    let floats = if plan.groups.len() > 1 { "AMK_PAGE_FLOATS_OF(group)" } else { "AMK_PAGE_FLOATS" };
     let defines: String =
-        ["AMK_ROWS", "AMK_ROW_WORDS", "AMK_PAGE", "AMK_PAGE_FLOATS", "AMK_POSITIONS"].map(define).concat();
+        ["AMK_ROWS", "AMK_ROW_WORDS", "AMK_PAGE", floats, "AMK_GROUPS", "AMK_POSITIONS"].map(define).concat();
     let wide = u32::from(plan.is_wide());
     let (values, task) = (native::text("vm/values.cuh"), native::text("vm/task.cuh"));
     // Another number of warps takes part here.
@@ -200,9 +213,14 @@ fn image_words(plan: &Plan, image: &Image, bindings: &Bindings) -> String {
     let states_at = image.plain.bytes;
     let _ = writeln!(
         text,
-        "{} {states_at} {PAGES} {} {} {}",
-        image.packets, plan.schedule.workers, image.plain.scratch, plan.sizes.vocab
+        "{} {states_at} {} {} {} {}",
+        image.packets,
+        image.pools.bytes(&image.plain.pages),
+        plan.schedule.workers,
+        image.plain.scratch,
+        plan.sizes.vocab
     );
+    list(&mut text, image.plain.pages.iter().map(|&bytes| bytes as u32));
     text
 }
 
@@ -272,7 +290,7 @@ fn decoder(family: Family, rows: u32, workers: u32) -> Decoder {
 fn emulated(family: Family, rows: u32, workers: u32) -> bool {
     let decoder = decoder(family, rows, workers);
     let mut plan = decoder.plan(Precision::F32).expect("a plan");
-    plan.pages = PAGES;
+    plan.set_pages(&PAGES.into(), rows);
     let Some(vm) = Emulated::new(&plan, decoder.bindings()) else { return false };
     let logits = decoder.on_rows(vm, rows as usize - 2, 2).expect("logits");
     if family.name == "lfm2" {
@@ -299,21 +317,29 @@ fn generic_tasks_of_narrow_and_wide_steps_compute_the_function() {
 
 #[test]
 fn a_sequence_longer_than_the_pages_has_the_bits_of_one_that_keeps_them() {
-    for rows in [6, 20] {
+    let one = (windowed(50, 48), vec![Some(50)], PoolSize::Pages(4));
+    let two = (with("gemma3", &[("WINDOW", 50)]), vec![None, Some(50)], PoolSize::Groups(vec![5, 4]));
+    let (lfm2, dims) = convolved();
+    let reaches = vec![None, Some(dims["TAPS"])];
+    let convolutions = ((lfm2, dims), reaches, PoolSize::Groups(vec![5, 3]));
+    let forms = [(6, &one), (20, &one), (6, &two), (20, &two), (6, &convolutions)];
+    for (rows, (of, reaches, few)) in forms {
+        let (expected, few) =
+            (reaches.iter().map(|reach| reach.map(|reach| reach as usize)).collect::<Vec<_>>(), few.clone());
         let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
         let schedule = Schedule { workers: rows - 1, ..target.row_schedule(rows) };
-        let (family, dims) = windowed(50, 48);
-        let decoder = Decoder::new(family, dims, schedule, 300, 3).expect("a decoder");
-        let mut plan = decoder.plan(Precision::F32).expect("a plan");
-        plan.pages = PAGES;
-        let run = |pages| {
-            let mut vm = Emulated::new(&plan, decoder.bindings())?;
-            vm.limits.pages = pages;
-            assert_eq!(vm.limits.reach, Some(50));
+        let decoder = Decoder::new(of.0, of.1.clone(), schedule, 300, 3).expect("a decoder");
+        let plan = decoder.plan(Precision::F32).expect("a plan");
+        let run = |pages: PoolSize| {
+            let mut plan = plan.clone();
+            plan.set_pages(&pages, rows);
+            let vm = Emulated::new(&plan, decoder.bindings())?;
+            let reaches: Vec<_> = vm.limits.groups.iter().map(|group| group.reach).collect();
+            assert_eq!(reaches, expected);
             Some(decoder.on_rows(vm, rows as usize - 2, 0).expect("logits"))
         };
-        let Some(all) = run(PAGES as usize) else { return println!("skipped: no C++ compiler") };
-        assert_eq!(bits(&run(4).expect("a compiler")), bits(&all), "{rows} rows");
+        let Some(all) = run(PAGES.into()) else { return println!("skipped: no C++ compiler") };
+        assert_eq!(bits(&run(few).expect("a compiler")), bits(&all), "{rows} rows");
     }
 }
 
@@ -325,7 +351,7 @@ fn states_lie_in_the_same_pages_for_steps_of_any_number_of_rows() {
         let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
         let plain = Image::build(&verified, &plan).expect("the image should be the program").plain;
         let name = |&(id, at): &(BufferId, u64)| (plan.program.buffers[id.index()].name.clone(), at);
-        (plain.states.iter().map(name).collect::<Vec<_>>(), plain.states, plain.buffers, plain.page, plain.bytes)
+        (plain.states.iter().map(name).collect::<Vec<_>>(), plain.states, plain.buffers, plain.pages, plain.bytes)
     };
     let narrow = image(8);
     assert!(narrow.0.iter().any(|(name, _)| name.contains("inputs")), "{:?}", narrow.0);

@@ -8,10 +8,11 @@ use amk::ir::graph::Instance;
 use amk::ir::schedule::{ExchangeBy, Schedule};
 use amk::ir::verify::{Verified, verify};
 use amk::ir::{BufferId, BufferKind, DType};
+use amk::rows::{PageGroup, PoolSize};
 use amk_cuda::image::{Record, abi};
 use amk_cuda::plan::Plan;
 use amk_cuda::set::kind_number;
-use amk_cuda::{GpuTarget, Image, Precision, TARGETS, WeightForms, plan_for, source};
+use amk_cuda::{GpuTarget, Image, Pool, Precision, TARGETS, WeightForms, plan_for, source};
 use amk_fast_instruction::DECODE;
 use amk_kernels::fused::{AttentionForm, GEMV_OUTPUT_BIT, RotaryTable, Shared};
 use amk_models::model::FAMILIES;
@@ -103,10 +104,19 @@ impl Case {
         let dims = [("LAYERS", 2)].iter().chain(dims).map(|&(dim, value)| (dim.to_owned(), value));
         sized.dims.extend(dims);
         let mut plan = plan_for(kernel, &sized, schedule, forms).expect("it should be planned");
-        plan.pages = plan.rows().map_or(0, |_| 100);
+        if let Some(rows) = plan.rows() {
+            plan.set_pages(&PoolSize::Groups(vec![100, 30]), rows);
+        }
         let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{instance}: {rejected}"));
         let image = Image::build(&verified, &plan).unwrap_or_else(|error| panic!("{instance}: {error}"));
         Self { name: format!("{instance} {:?} {precision:?}", schedule.exchange), plan, verified, image }
+    }
+
+    /// With states in pages, where a step has one row.
+    fn in_pages(mut self) -> Self {
+        self.plan.set_pages(&PoolSize::Groups(vec![100, 30]), 8);
+        self.image = Image::build(&self.verified, &self.plan).unwrap_or_else(|error| panic!("{}: {error}", self.name));
+        Self { name: format!("{} in pages", self.name), ..self }
     }
 
     /// Returns the refusal of a changed image; `None` where it is accepted.
@@ -183,6 +193,8 @@ fn cases() -> Vec<Case> {
     cases.push(Case::new(ADOPTED.0, &HEADS, Counters, bf16));
     cases.push(Case::in_blocks(FUSED[0], &["Q4_0", "Q8_0", "Q5_1"]));
     cases.push(Case::new(FUSED[1], &[], Packets, f32));
+    cases.push(Case::new(NORMED[0], &TOKENS, Packets, bf16).in_pages());
+    cases.push(Case::new(CONVOLVED.0, &CONVOLVED.1, Packets, bf16).in_pages());
     // A weight that streams in the tile layout of another crate, and a call that joins its tasks.
     cases.extend([Packets, Counters].map(|exchange| Case::of(&DECODE, "small", &[], exchange, bf16)));
     cases.extend([
@@ -335,6 +347,18 @@ fn changes_of_places(case: &Case) -> Vec<Change> {
         }));
     }
     all.push(change("packets", |image| image.packets -= 16));
+    for at in 0..image.pools.0.len() {
+        all.push(change("pools", move |image| image.pools.0[at].group.pages += 1));
+        all.push(change("pools", move |image| image.pools.0[at].group.reach = Some(77)));
+        if at > 0 {
+            all.push(change("pools", move |image| image.pools.0[at].first -= 1));
+            all.push(change("pools", move |image| image.pools.0.swap(at - 1, at)));
+        }
+    }
+    all.push(change("pools", |image| {
+        let group = PageGroup { pages: 1, reach: None };
+        image.pools.0.push(Pool { group, first: 0 });
+    }));
     for at in 0..image.constants.len() {
         let next = (at + 1) % image.constants.len();
         all.push(change("constants", move |image| image.constants[at].1 += 1));
@@ -402,7 +426,7 @@ fn changes_of_what_is_shared(case: &Case) -> Vec<Change> {
     let mut all = vec![
         change("vocab", |image| image.vocab += 1),
         change("hidden", |image| shared(image).hidden += 32),
-        change("kv_blocks", |image| shared(image).kv_blocks -= 1),
+        change("kv_blocks", |image| shared(image).kv_blocks ^= 1),
         change("score_scale", |image| shared(image).score_scale += 0.5),
         change("eps", |image| shared(image).eps += 1e-3),
         change("logits", |image| image.logits.0 += 1),
@@ -433,18 +457,28 @@ fn changes_of_what_is_shared(case: &Case) -> Vec<Change> {
     if fixed.tables.len() > 1 {
         all.push(change("tables", |image| shared(image).tables.swap(0, 1)));
     }
-    for at in some(fixed.caches.len()) {
-        all.push(change("caches", move |image| shared(image).caches[at].swap(0, 1)));
-        let next = (at + 1) % fixed.caches.len();
+    for at in some(fixed.layers.len()) {
+        all.push(change("layers", move |image| shared(image).layers[at].caches.swap(0, 1)));
+        all.push(change("layers", move |image| shared(image).layers[at].group ^= 1));
+        let next = (at + 1) % fixed.layers.len();
         if next == at {
             continue;
         }
-        all.push(change("caches", move |image| shared(image).caches.swap(at, next)));
-        all.push(change("caches", move |image| {
-            let caches = &mut shared(image).caches;
-            caches[at][0] = caches[next][0];
+        // Of two groups each lies in its own order.
+        if fixed.layers[at].group == fixed.layers[next].group {
+            all.push(change("layers", move |image| shared(image).layers.swap(at, next)));
+        }
+        all.push(change("layers", move |image| {
+            let layers = &mut shared(image).layers;
+            layers[at].caches[0] = layers[next].caches[0];
         }));
     }
+    for at in 0..fixed.groups.len() {
+        all.push(change("groups", move |image| shared(image).groups[at] ^= 1));
+    }
+    all.push(change("groups", |image| shared(image).groups.push(0)));
+    all.push(change("group_count", |image| shared(image).group_count += 1));
+    all.push(change("convolved_in", |image| shared(image).convolved_in += 1));
     for at in 0..fixed.convolutions.len() {
         all.push(change("convolutions", move |image| shared(image).convolutions[at].0 += 1));
     }
@@ -520,8 +554,12 @@ fn changes_of_generic_tasks(case: &Case) -> Vec<Change> {
             let [a, b] = [image.plain.states[at].0, image.plain.states[next].0];
             (image.plain.states[at].0, image.plain.states[next].0) = (b, a);
         }));
-        all.push(change("plain.page", |image| image.plain.page -= 256));
-        all.push(change("plain.page", |image| image.plain.page += 256));
+        for group in 0..plain.pages.len() {
+            all.push(change("plain.pages", move |image| image.plain.pages[group] += 256));
+            all.push(change("plain.pages", move |image| {
+                image.plain.pages[group] = image.plain.pages[group].wrapping_sub(256);
+            }));
+        }
     }
     for at in some(plain.buffers.len()) {
         let next = (at + 1) % plain.buffers.len();

@@ -249,7 +249,7 @@ fn forks_over_caches_in_e4m3_are_texts_of_their_own() {
     let rows = Some(RowSchedule { most: 9, block: None });
     let schedule = Schedule { workers: 2, rows, cache: Some(DType::E4M3), ..Schedule::default() };
     let program = model.family.kernel.verified(&model.instance, Some(&schedule)).expect("a program");
-    let options = Options { pages: Some(4), ..Options::default() };
+    let options = Options { pages: Some(4.into()), ..Options::default() };
     let registry = Registry::linked().expect("instructions should have unique paths");
     let vm = Vm::with(program, &model.bindings, &registry, options).expect("the VM should start");
     let mut session = Session::new(vm);

@@ -20,7 +20,9 @@ use amk_models::model::{FAMILIES, Family};
 use std::collections::BTreeMap;
 
 /// Pages of the caches.
-const PAGES: u32 = 60;
+const PAGES: usize = 60;
+/// Rows of the widest steps beside them.
+const ROWS: u32 = 24;
 /// Workers of the decoders, each of which has some of every weight.
 const WORKERS: u32 = 6;
 
@@ -29,7 +31,7 @@ fn h200() -> &'static GpuTarget {
 }
 
 fn image(mut plan: Plan) -> Image {
-    plan.pages = PAGES;
+    plan.set_pages(&PAGES.into(), ROWS);
     let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
     Image::build(&verified, &plan).expect("the image should be the program")
 }
@@ -84,9 +86,12 @@ fn caches_without_pages_are_not_shared() {
     let several = image(decoder(of.clone(), &h200().row_schedule(8), 1).plan(Precision::BF16).expect("a plan"));
     let one = decoder(of, &h200().schedule(), 1);
     let plan = one.plan(Precision::BF16).expect("a plan");
-    let of_pages = |pages| {
+    let of_pages = |pages: usize| {
         let mut plan = plan.clone();
-        plan.pages = pages;
+        plan.groups.clear();
+        if pages > 0 {
+            plan.set_pages(&pages.into(), ROWS);
+        }
         let verified = verify(plan.program.clone()).expect("a safe program");
         Image::build(&verified, &plan).expect("an image").places_as(&several)
     };
@@ -105,7 +110,10 @@ fn code_for_one_row_over_pages_compiles() {
             let instance = kernel.instance(name).expect("the instance");
             let plan = plan_for(kernel, instance, &target.schedule(), Precision::default()).expect("a plan");
             let yields = [0, PAGES].map(|pages| {
-                let plan = Plan { pages, ..plan.clone() };
+                let mut plan = plan.clone();
+                if pages > 0 {
+                    plan.set_pages(&pages.into(), ROWS);
+                }
                 match compile(&source::generate(&plan, &VmOptions::default()), target.architecture) {
                     Ok(cubin) => {
                         let log = cubin.log.lines().filter(|line| line.contains("bytes")).collect::<Vec<_>>().join(" ");

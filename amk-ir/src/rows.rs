@@ -11,7 +11,8 @@
 //! `j0..j1` is the call's with a lower bound that moves higher by `j - j0` and an upper bound that
 //! moves lower by `j1 - 1 - j` ([`CallRows::region`]).
 
-use crate::{Bound, BufferKind, Interval, Program, Region};
+use crate::{Bound, BufferId, BufferKind, Call, Interval, Operand, Program, Region};
+use core::cmp::Reverse;
 use core::fmt;
 use core::ops::Range;
 use serde::{Deserialize, Serialize};
@@ -72,24 +73,72 @@ impl CallRows {
     }
 }
 
-/// How many positions, its own included, lie between the first that a row reads of any state and
-/// its own: `None` where some row reads from the first position on, or of a state in which tiles
-/// do not move. What a row writes is at its own position (AMK0802).
-pub fn reach(program: &Program) -> Option<u32> {
-    let mut reach = 1;
+/// The states of a program with rows by how far back rows read them: those of a group have one page
+/// table for each sequence, and share the fate of their pages.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PageGroups {
+    reaches: Vec<Reach>,
+    /// By buffer, the group of a state.
+    of: Vec<Option<usize>>,
+}
+
+/// How many positions, its own included, lie between the first that a row reads of a state and its
+/// own: `None` where some row reads from the first position on, or of a state in which tiles do not
+/// move.
+pub type Reach = Option<u32>;
+
+impl PageGroups {
+    /// The groups of a program: one for each distinct [`Reach`] of its states.
+    pub fn of(program: &Program) -> Self {
+        let of_states = reaches(program);
+        let reaches = distinct(of_states.iter().copied().flatten());
+        let number = |reach| reaches.iter().position(|&known| known == reach);
+        let of = of_states.into_iter().map(|reach| reach.and_then(number)).collect();
+        Self { reaches, of }
+    }
+
+    /// The reach of each group.
+    pub fn reaches(&self) -> &[Reach] {
+        &self.reaches
+    }
+
+    /// The group of a state.
+    pub fn group(&self, state: BufferId) -> Option<usize> {
+        self.of.get(state.index()).copied().flatten()
+    }
+}
+
+/// The reaches of groups in their order, from those of some states: all positions first, then
+/// falling. Without states there is one group all the same, of a row's own position.
+pub fn distinct(reaches: impl IntoIterator<Item = Reach>) -> Vec<Reach> {
+    let mut distinct: Vec<Reach> = reaches.into_iter().collect();
+    distinct.sort_unstable_by_key(|reach| Reverse(reach.unwrap_or(u32::MAX)));
+    distinct.dedup();
+    if distinct.is_empty() { vec![Some(1)] } else { distinct }
+}
+
+/// By buffer, the reach of a state. What a row writes is at its own position (AMK0802).
+fn reaches(program: &Program) -> Vec<Option<Reach>> {
+    let states = program.buffers.iter().map(|buffer| buffer.kind == BufferKind::State);
+    let mut reaches: Vec<Option<Reach>> = states.map(|state| state.then_some(Some(1))).collect();
     for call in program.tasks.iter().flat_map(|task| &task.calls) {
         for operand in call.operands.iter().filter(|operand| operand.access.reads()) {
-            let buffer = program.buffers.get(operand.buffer.index())?;
-            if buffer.kind != BufferKind::State {
-                continue;
+            if let Some(Some(reach)) = reaches.get_mut(operand.buffer.index()) {
+                *reach = reach.zip(read_back(call, operand)).map(|(known, found)| known.max(found));
             }
-            let row = call.rows?.region(&operand.region)?;
-            let moving = row.intervals().iter().find(|interval| interval.moves())?;
-            let behind = moving.lo.pos.then(|| u32::try_from(-moving.lo.offset()).unwrap_or(0))?;
-            reach = reach.max(behind.checked_add(1)?);
         }
     }
-    (reach < program.positions).then_some(reach)
+    let all = program.positions;
+    reaches.iter_mut().flatten().for_each(|reach| *reach = reach.filter(|&reach| reach < all));
+    reaches
+}
+
+/// The reach of what a call reads of a state.
+fn read_back(call: &Call, operand: &Operand) -> Reach {
+    let row = call.rows?.region(&operand.region)?;
+    let moving = row.intervals().iter().find(|interval| interval.moves())?;
+    let behind = moving.lo.pos.then(|| u32::try_from(-moving.lo.offset()).unwrap_or(0))?;
+    behind.checked_add(1)
 }
 
 /// A bound that moves with the position, moved by so many positions.
@@ -130,24 +179,32 @@ mod tests {
     }
 
     #[test]
-    fn the_state_that_is_read_furthest_back_decides_the_reach() {
+    fn states_are_grouped_by_what_is_read_furthest_back() {
         let program = |reads: &str| {
             let text = format!(
-                "program @p\npositions 100\nrows 2\ninstruction i0 \"ops::read\" read(a, b)\n\
-                 buffer b0 @a state f32[100, 2]\nbuffer b1 @b state f32[2, 100, 2]\n\
+                "program @p\npositions 100\nrows 2\ninstruction i0 \"ops::read\" read(a, b, c)\n\
+                 buffer b0 @a state f32[100, 2]\nbuffer b1 @b state f32[2, 100, 2]\nbuffer b2 @c state f32[100, 2]\n\
                  task t0: read({reads}) rows 0..2\nworker w0: t0"
             );
             crate::text::parse(&text).expect("a program")
         };
-        for (reads, expected) in [
-            ("b0[max(0, pos-3)..pos+2, ..], b1[.., max(0, pos-9)..pos+2, ..]", Some(10)),
-            ("b0[pos..pos+2, ..], b1[.., pos..pos+2, ..]", Some(1)),
-            ("b0[max(0, pos-3)..pos+2, ..], b1[.., 0..pos+2, ..]", None),
-            ("b0[max(0, pos-3)..pos+2, ..], b1[..]", None),
-            ("b0[max(0, pos-3)..pos+2, ..], b1[.., max(0, pos-99)..pos+2, ..]", None),
+        for (reads, reaches, groups) in [
+            ("max(0, pos-3)..pos+2 | max(0, pos-9)..pos+2 | max(0, pos-3)..pos+2", &[Some(10), Some(4)][..], [1, 0, 1]),
+            ("pos..pos+2 | pos..pos+2 | pos..pos+2", &[Some(1)], [0, 0, 0]),
+            ("max(0, pos-3)..pos+2 | 0..pos+2 | pos..pos+2", &[None, Some(4), Some(1)], [1, 0, 2]),
+            ("max(0, pos-3)..pos+2 | .. | 0..pos+2", &[None, Some(4)], [1, 0, 0]),
+            ("max(0, pos-3)..pos+2 | max(0, pos-99)..pos+2 | max(0, pos-3)..pos+2", &[None, Some(4)], [1, 0, 1]),
         ] {
-            let reads = reads.replace("b1[..]", "b1[.., .., ..]");
-            assert_eq!(reach(&program(&reads)), expected, "{reads}");
+            let [a, b, c] = <[&str; 3]>::try_from(reads.split(" | ").collect::<Vec<_>>()).expect("three");
+            let found = PageGroups::of(&program(&format!("b0[{a}, ..], b1[.., {b}, ..], b2[{c}, ..]")));
+            assert_eq!(found.reaches(), reaches, "{reads}");
+            assert_eq!([0, 1, 2].map(|state| found.group(BufferId(state))), groups.map(Some), "{reads}");
         }
+    }
+
+    #[test]
+    fn a_program_without_states_has_a_group_all_the_same() {
+        assert_eq!(distinct([]), [Some(1)]);
+        assert_eq!(distinct([Some(3), None, Some(7), Some(3)]), [None, Some(7), Some(3)]);
     }
 }

@@ -13,7 +13,7 @@
 //! # struct Count(Vec<f32>);
 //! # impl RowVm for Count {
 //! #     type Error = std::convert::Infallible;
-//! #     fn limits(&self) -> RowLimits { RowLimits { rows: 4, positions: 128, pages: 4, reach: None } }
+//! #     fn limits(&self) -> RowLimits { RowLimits::new(4, 128, 4) }
 //! #     fn edit_page(&mut self, _: PageEdit) -> Result<(), Self::Error> { Ok(()) }
 //! #     fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error> {
 //! #         self.0 = rows.iter().map(|row| row.pos.0 as f32).collect();
@@ -97,7 +97,7 @@ impl<V: RowVm> Session<V> {
     }
 
     /// The sizes of the VM.
-    pub fn limits(&self) -> RowLimits {
+    pub fn limits(&self) -> &RowLimits {
         self.sequences.limits()
     }
 
@@ -124,8 +124,8 @@ impl<V: RowVm> Session<V> {
         self.vm.chooses()
     }
 
-    /// Pages that no sequence has.
-    pub fn free_pages(&self) -> usize {
+    /// Pages of each group that no sequence has.
+    pub fn free_pages(&self) -> Vec<usize> {
         self.sequences.free_pages()
     }
 
@@ -236,11 +236,11 @@ impl<V: RowVm> Session<V> {
         self.sequences.can_keep(id, len)
     }
 
-    /// Pages that a sequence shares with no other.
+    /// Pages of each group that a sequence shares with no other.
     ///
     /// # Errors
     /// [`RowsError::Unknown`].
-    pub fn own_pages(&self, id: SequenceId) -> Result<usize, RowsError> {
+    pub fn own_pages(&self, id: SequenceId) -> Result<Vec<usize>, RowsError> {
         self.sequences.own_pages(id)
     }
 
@@ -288,8 +288,7 @@ impl<V: RowVm> Session<V> {
         }
         let placed = match self.sequences.place(&self.rows(&chunks)?) {
             Err(error @ RowsError::Pages { .. }) => {
-                let needed = |chunks: &[_]| self.sequences.pages_for(chunks);
-                chunks = self.chunks(|chunks| needed(chunks).is_ok_and(|needed| needed <= self.free_pages()));
+                chunks = self.chunks(|chunks| self.sequences.check_room(chunks).is_ok());
                 if chunks.is_empty() {
                     return Err(error.into());
                 }
@@ -399,7 +398,7 @@ impl<V: RowVm> Session<V> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::{Draw, PageEdit};
+    use crate::rows::{Draw, PageChange, PageEdit};
 
     /// Records the rows of each step.
     #[derive(Default)]
@@ -415,7 +414,7 @@ mod tests {
         type Error = core::convert::Infallible;
 
         fn limits(&self) -> RowLimits {
-            RowLimits { rows: 8, positions: 200, pages: 4, reach: None }
+            RowLimits::new(8, 200, 4)
         }
 
         fn edit_page(&mut self, edit: PageEdit) -> Result<(), Self::Error> {
@@ -526,7 +525,7 @@ mod tests {
         let ids: Vec<SequenceId> = (0..5).map(|_| session.add()).collect();
         ids.iter().for_each(|&id| session.push(id, &[Token(id.to_string().len() as u32)]).unwrap());
         assert_eq!(session.step().unwrap(), ids[..4]);
-        assert_eq!(session.free_pages(), 0);
+        assert_eq!(session.free_pages(), [0]);
         let refused = session.step().unwrap_err().to_string();
         assert_eq!(refused, "out of pages: the step needs 1 of 64 positions, 0 of 4 are free");
         session.drop(ids[1]).unwrap();
@@ -543,11 +542,12 @@ mod tests {
             session.step().unwrap();
         }
         let second = session.fork(first, 66).unwrap();
-        assert_eq!(session.free_pages(), 2);
+        assert_eq!(session.free_pages(), [2]);
         session.push(second, &[Token(5)]).unwrap();
         session.step().unwrap();
-        let edits = [PageEdit::Copy { from: 1, to: 2 }, PageEdit::Clear { page: 2, first: 2 }];
-        assert_eq!((session.free_pages(), session.vm().edits.as_slice()), (1, &edits[..]));
+        let changes = [PageChange::Copy { from: 1, to: 2 }, PageChange::Clear { page: 2, first: 2 }];
+        let edits = changes.map(|change| PageEdit { group: 0, change });
+        assert_eq!((session.free_pages(), session.vm().edits.as_slice()), (vec![1], &edits[..]));
         let error = session.push(second, &tokens(134)).unwrap_err();
         assert_eq!(error, RowsError::Context { sequence: second, len: 201, positions: 200 });
     }

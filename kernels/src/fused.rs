@@ -22,9 +22,10 @@ use crate::rms_norm::{NORM, NORM_ROWS, NormedResiduals};
 pub use crate::rms_norm::{Norm, NormBy, NormOutput, NormRows, Sum};
 use crate::short_conv::{CONVOLVE, Convolutions};
 pub use crate::short_conv::{ConvBuffers, Convolve};
+use amk::ir::rows::{PageGroups, Reach};
 use amk::ir::{Buffer, BufferId, BufferKind, DType, Program};
-use amk_cuda::image::Image;
 use amk_cuda::image::decode::Refusal;
+use amk_cuda::image::{Image, Record};
 use amk_cuda::plan::Plan;
 use amk_cuda::set::{BodySet, RowCode, SharedForm, SharedMemory, SharedState};
 use amk_cuda::{Extensions, MOST_RING_SLOTS, Params};
@@ -134,6 +135,26 @@ impl Decoder {
         Self::layers(plan).get(layer)
     }
 
+    /// Returns the group of pages of each kind of attention of a plan.
+    pub(crate) fn groups(&self, plan: &Plan) -> Vec<usize> {
+        self.forms.iter().map(|form| form.group_in(plan)).collect()
+    }
+
+    /// Returns where a layer of a plan lies among those of its group of pages.
+    pub(crate) fn place(plan: &Plan, layer: usize) -> u32 {
+        let Some(decoder) = Self::of(plan) else { return 0 };
+        let groups = decoder.groups(plan);
+        let group = |layer: &LayerBuffers| groups.get(layer.kind);
+        let own = decoder.layers.get(layer).map(group);
+        decoder.layers.iter().take(layer).filter(|&before| Some(group(before)) == own).count() as u32
+    }
+
+    /// Returns how many positions a row reads of the inputs of convolutions.
+    pub(crate) fn convolved_reach(&self, positions: u32) -> Reach {
+        let [_, taps] = self.convolved;
+        Some(taps).filter(|&taps| taps < positions)
+    }
+
     /// Returns key/value heads, query heads and head dim, or 0 without fused attention.
     pub fn heads(&self) -> [u32; 3] {
         let of = |form: &AttentionForm| [form.kv_heads, form.kv_heads * form.group, form.head_dim];
@@ -160,10 +181,17 @@ pub struct Shared {
     pub embedding: Option<BufferId>,
     /// The factor of its rows.
     pub embedding_scale: Option<f32>,
-    /// Keys and values of each layer of fused attention, in memory order.
-    pub caches: Vec<[BufferId; 2]>,
-    /// Inputs of each fused short convolution, in memory order, behind the caches.
+    /// The layers of fused attention: those of a group of pages lie in their order.
+    pub layers: Vec<CachedLayer>,
+    /// Inputs of each fused short convolution, in memory order, behind the caches, in pages behind
+    /// those of their group.
     pub convolutions: Vec<BufferId>,
+    /// The group of pages of the inputs of convolutions.
+    pub convolved_in: usize,
+    /// The group of pages of each kind of fused attention.
+    pub groups: Vec<usize>,
+    /// The number of groups of pages; without pages one.
+    pub group_count: usize,
     /// Their channels, and inputs of each.
     pub convolved: [u32; 2],
     /// Element type of the caches.
@@ -191,6 +219,15 @@ pub struct Shared {
     pub score_scale: f32,
 }
 
+/// The caches of a layer of fused attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CachedLayer {
+    /// Keys and values.
+    pub caches: [BufferId; 2],
+    /// The group of pages that they lie in.
+    pub group: usize,
+}
+
 /// Places, checks and binds [`Shared`].
 struct DecoderState;
 
@@ -211,7 +248,7 @@ impl SharedState for DecoderState {
         let shared = image.shared.get::<Shared>().ok_or_else(|| Refusal::new("shared", "is missing"))?;
         shared.check(program, plan)?;
         let streams = |pieces: &Vec<_>| pieces.len() >= MOST_RING_SLOTS as usize;
-        if plan.rows().is_none() && !shared.caches.is_empty() && !image.pieces.iter().all(streams) {
+        if plan.rows().is_none() && !shared.layers.is_empty() && !image.pieces.iter().all(streams) {
             return Err(Refusal::new("pieces", "of a worker are fewer than the slots of the ring"));
         }
         Ok(())
@@ -226,14 +263,14 @@ impl SharedState for DecoderState {
             SharedMemory {
                 bytes: rows * table,
                 content: shared.embedding.map(|table| (table, SharedForm::BF16)).into_iter().collect(),
-                page: 0,
+                pages: Vec::new(),
             },
             SharedMemory {
                 bytes: shared.kv_bytes(),
                 content: Vec::new(),
-                page: if shared.paged { shared.page_bytes() } else { 0 },
+                pages: if shared.paged { shared.page_bytes() } else { Vec::new() },
             },
-            SharedMemory { bytes: u64::from(shared.rotary()) * 4, content: freqs, page: 0 },
+            SharedMemory { bytes: u64::from(shared.rotary()) * 4, content: freqs, pages: Vec::new() },
         ]
     }
 
@@ -243,6 +280,13 @@ impl SharedState for DecoderState {
         let place = |number: usize| at.get(number).copied().unwrap_or(0);
         let (embedding, kv, inv_freq) = (place(0), place(1), place(2));
         to.push(&DecoderParams { embedding, kv, inv_freq, hidden, kv_blocks, rope_scale, eps, score_scale, rotary });
+    }
+
+    fn reaches(&self, plan: &Plan) -> Vec<Reach> {
+        let Some(decoder) = Decoder::of(plan) else { return Vec::new() };
+        let of_layer = |layer: &LayerBuffers| decoder.forms.get(layer.kind).map(|form| form.reach());
+        let of_convolutions = decoder.convolutions.iter().map(|_| decoder.convolved_reach(plan.sizes.context));
+        decoder.layers.iter().filter_map(of_layer).chain(of_convolutions).collect()
     }
 
     fn state_bytes(&self, plan: &Plan, pos: u32) -> u64 {
@@ -261,10 +305,18 @@ impl Shared {
     /// Collects the state that the tasks of a plan share.
     fn new(plan: &Plan) -> Self {
         let decoder = Decoder::of(plan).cloned().unwrap_or_default();
+        let groups = decoder.groups(plan);
+        let layer = |layer: &LayerBuffers| {
+            let group = groups.get(layer.kind).copied().unwrap_or(0);
+            CachedLayer { caches: layer.caches, group }
+        };
         Self {
             embedding: decoder.embedding,
             embedding_scale: decoder.embedding_scale,
-            caches: decoder.layers.iter().map(|layer| layer.caches).collect(),
+            layers: decoder.layers.iter().map(layer).collect(),
+            convolved_in: plan.group(decoder.convolved_reach(plan.sizes.context)),
+            group_count: plan.groups.len().max(1),
+            groups,
             convolutions: decoder.convolutions.iter().map(|buffers| buffers.inputs).collect(),
             convolved: decoder.convolved,
             cache: cache_of(plan),
@@ -294,15 +346,38 @@ impl Shared {
         self.tables.iter().map(|table| table.len).sum()
     }
 
-    /// Returns the bytes of the caches of fused attention and of the inputs of convolutions.
-    fn kv_bytes(&self) -> u64 {
-        u64::from(self.kv_blocks) * self.page_bytes()
+    /// Returns the layer of a record of attention: its number among those of the group of its
+    /// kind.
+    pub(crate) fn layer_at(&self, record: &Record) -> Option<u32> {
+        let group = self.groups.get(record.shape as usize)?;
+        let of_group = self.layers.iter().zip(0..).filter(|(layer, _)| layer.group == *group);
+        of_group.map(|(_, number)| number).nth(record.layer as usize)
     }
 
-    /// Returns the bytes of a block of positions, in all layers and heads.
-    fn page_bytes(&self) -> u64 {
-        let of_caches = cache_page_bytes(&self.attention, self.cache, self.caches.len());
-        of_caches + conv_page_bytes(self.convolved, self.convolutions.len())
+    /// Returns the caches of the layer of a record of attention.
+    ///
+    /// # Errors
+    /// If there is no such layer.
+    pub(crate) fn caches_at(&self, record: &Record) -> Result<[BufferId; 2], Refusal> {
+        let layer = self.layer_at(record).and_then(|layer| self.layers.get(layer as usize));
+        let none = || Refusal::new("layer", format!("is {}", record.layer));
+        layer.map(|layer| layer.caches).ok_or_else(none)
+    }
+
+    /// Returns the bytes of the caches of fused attention and of the inputs of convolutions that do
+    /// not lie in pages.
+    fn kv_bytes(&self) -> u64 {
+        u64::from(self.kv_blocks) * self.page_bytes().iter().sum::<u64>()
+    }
+
+    /// Returns the bytes of a block of positions, in all layers and heads of each group.
+    fn page_bytes(&self) -> Vec<u64> {
+        let of_group = |group: usize| {
+            let layers = self.layers.iter().filter(|layer| layer.group == group).count();
+            let convolutions = if group == self.convolved_in { self.convolutions.len() } else { 0 };
+            cache_page_bytes(&self.attention, self.cache, layers) + conv_page_bytes(self.convolved, convolutions)
+        };
+        (0..self.group_count).map(of_group).collect()
     }
 
     /// Checks the parameters that are the same in all launches.
@@ -330,6 +405,7 @@ impl Shared {
                 return Err(Refusal::new(field, format!("is {value}, the plan has {expected}")));
             }
         }
+        self.check_groups(program, plan, decoder)?;
         if self.cache != cache_of(plan) {
             let what = format!("is {}, the plan has {}", self.cache, cache_of(plan));
             return Err(Refusal::new("cache", what));
@@ -337,6 +413,35 @@ impl Shared {
         self.check_attention(program, decoder)?;
         self.check_caches(program)?;
         self.check_convolutions(program, decoder)
+    }
+
+    /// Checks that states lie in pages of their groups. With rows the program's tiles say which
+    /// those are. Without, a record's kind does, whose window the program's call has, too.
+    fn check_groups(&self, program: &Program, plan: &Plan, decoder: &Decoder) -> Result<(), Refusal> {
+        let numbers = [
+            ("group_count", self.group_count, plan.groups.len().max(1)),
+            ("convolved_in", self.convolved_in, plan.group(decoder.convolved_reach(program.positions))),
+        ];
+        for (field, value, expected) in numbers {
+            if value != expected {
+                return Err(Refusal::new(field, format!("is {value}, the plan has {expected}")));
+            }
+        }
+        let groups: Vec<usize> = self.attention.iter().map(|form| form.group_in(plan)).collect();
+        if self.groups != groups {
+            let what = format!("are {:?}, the kinds of attention have {groups:?}", self.groups);
+            return Err(Refusal::new("groups", what));
+        }
+        let Some(known) = program.rows.map(|_| PageGroups::of(program)) else { return Ok(()) };
+        let fits =
+            |&CachedLayer { caches, group }: &CachedLayer| caches.iter().all(|&id| known.group(id) == Some(group));
+        if !self.layers.iter().all(fits) {
+            return Err(Refusal::new("layers", "have caches in pages of another group than their own"));
+        }
+        if !self.convolutions.iter().all(|&id| known.group(id) == Some(self.convolved_in)) {
+            return Err(Refusal::new("convolutions", "lie in pages of another group than their own"));
+        }
+        Ok(())
     }
 
     /// Checks inputs `[positions, channels]` of convolutions.
@@ -392,14 +497,14 @@ impl Shared {
     /// positions.
     fn check_caches(&self, program: &Program) -> Result<(), Refusal> {
         let Some(form) = self.attention.first() else {
-            return match self.caches.is_empty() {
+            return match self.layers.is_empty() {
                 true => Ok(()),
                 false => Err(Refusal::new("caches", "are there without an attention")),
             };
         };
         let run = form.run * BLOCK;
         let mut seen = Vec::new();
-        for &id in self.caches.iter().flatten() {
+        for &id in self.layers.iter().flat_map(|layer| &layer.caches) {
             let cache = program
                 .buffers
                 .get(id.index())
@@ -437,8 +542,12 @@ pub(crate) fn conv_page_bytes([channels, _]: [u32; 2], convolutions: usize) -> u
     convolutions as u64 * u64::from(BLOCK * channels * DType::BF16.bytes())
 }
 
-/// Returns the blocks of 64 positions of each kv head's cache: those of one sequence, or the pages
-/// of all.
+/// Bytes that a page of each group of a plan has of the states of fused tasks.
+pub(crate) fn page_bytes(plan: &Plan) -> Vec<u64> {
+    Shared::new(plan).page_bytes()
+}
+
+/// Returns the blocks of 64 positions of each kv head's cache, where it does not lie in pages.
 fn kv_blocks(plan: &Plan) -> u32 {
-    if plan.has_pages() { plan.pages } else { plan.sizes.context.div_ceil(BLOCK) + 1 }
+    if plan.has_pages() { 0 } else { plan.sizes.context.div_ceil(BLOCK) + 1 }
 }

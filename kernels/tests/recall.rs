@@ -68,7 +68,7 @@ fn session() -> Session<Vm> {
     instance.floats = bindings.floats().clone();
     let rows = Some(RowSchedule { most: 1, block: None });
     let verified = RECALL.verified(&instance, Some(&Schedule { rows, ..Schedule::default() })).unwrap();
-    let options = Options { pages: Some(4), ..Options::default() };
+    let options = Options { pages: Some(4.into()), ..Options::default() };
     Session::new(Vm::with(Arc::new(verified), &bindings, &Registry::linked().unwrap(), options).unwrap())
 }
 

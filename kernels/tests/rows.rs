@@ -36,7 +36,7 @@ struct World<'a> {
 
 impl<'a> World<'a> {
     fn new(case: &'a Case, verified: &Arc<Verified>, mode: Mode, pages: usize) -> Self {
-        let options = Options { mode, pages: Some(pages), ..Options::default() };
+        let options = Options { mode, pages: Some(pages.into()), ..Options::default() };
         let vm = Vm::with(Arc::clone(verified), &case.bindings, &Registry::linked().unwrap(), options).unwrap();
         let sequences = Sequences::new(vm.limits());
         Self { case, vm, sequences, caches: BTreeMap::new() }
@@ -209,13 +209,14 @@ fn programs_with_and_without_rows_refuse_the_steps_of_the_other() {
     let row = Row { token: Token(0), pos: Pos(0), sequence, wanted: true };
     let placed = sequences.place(&[row]).unwrap().rows;
     assert_eq!(without.step_rows(placed.clone()).unwrap_err(), VmError::NoRows);
+    let group = with.limits().name(0);
     let late = PlacedRow { pos: Pos(64), ..placed[0].clone() };
-    assert_eq!(with.step_rows(vec![late]).unwrap_err(), Breach::Short { row: 0, pos: 64, pages: 1 }.into());
+    assert_eq!(with.step_rows(vec![late]).unwrap_err(), Breach::Short { group, row: 0, pos: 64, pages: 1 }.into());
     let many = vec![placed[0].clone(); 25];
     assert_eq!(with.step_rows(many).unwrap_err(), Breach::Rows { found: 25, most: 24 }.into());
     // Two sequences would append to one page, at once.
-    let other = PlacedRow { pages: Arc::from([0, 1]), ..placed[0].clone() };
-    let shared = Breach::Shared { writer: 0, page: 0, other: 1 };
+    let other = PlacedRow { pages: [0, 1].into(), ..placed[0].clone() };
+    let shared = Breach::Shared { group, writer: 0, page: 0, other: 1 };
     assert_eq!(with.step_rows(vec![placed[0].clone(), other]).unwrap_err(), shared.into());
     assert!(with.step_rows(placed).is_ok(), "a refused step leaves the VM as it was");
 }

@@ -46,12 +46,12 @@ pub(crate) fn start(model: &Model, options: &VmOptions) -> Result<Vm, CudaError>
 }
 
 /// The model on the GPU for steps of rows, over so many pages.
-pub(crate) fn start_rows(model: &Model, rows: u32, pages: u32) -> Result<RowsVm, CudaError> {
+pub(crate) fn start_rows(model: &Model, rows: u32, pages: usize) -> Result<RowsVm, CudaError> {
     let cubins = gpu::cubins();
     let schedule =
         PartialSchedule { rows: Some(RowSchedule { most: rows, block: None }), ..PartialSchedule::default() };
     let options = VmOptions { schedule: Some(schedule), ..VmOptions::default() };
-    RowsVm::new(model.family.kernel, &model.instance, &model.bindings, &cubins, &options, pages, &mut |_| {})
+    RowsVm::new(model.family.kernel, &model.instance, &model.bindings, &cubins, &options, &pages.into(), &mut |_| {})
 }
 
 /// The model on the GPU, with faults in the device code; without a GPU the reason to skip a test.

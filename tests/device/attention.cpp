@@ -1,6 +1,9 @@
 // Runs fused attention without a GPU: every split of the cache and their join in a step of one row, with AMK_PAGED over pages, or with
 // AMK_ROWS of several rows over pages, against the sums in double precision. Layers are of two kinds. Appended keys and values are compared as well.
+// With AMK_GROUPS 2 the kind with a window has pages of its own, in which its layer is the second of two.
 #define AMK_WARPS 16
+#define AMK_GROUP_OF(window) ((window) == 100 ? 1u : 0u)
+#define AMK_PAGE_BYTES(group) (((u64)(group) + 1) * KV_HEADS * BLOCK_BYTES)
 #include "worker.h"
 #include "attention.inc"
 
@@ -11,6 +14,22 @@ constexpr bool NORM = TEST_NORM, STILL = TEST_STILL; // STILL: heads of the seco
 constexpr float CAP = TEST_CAP;
 constexpr u32 CAP_BITS = TEST_CAP_BITS;
 template <u32 KIND> using Kind = Attention<HEAD, GROUP, KV_HEADS, SPLITS, RUN, NORM, KIND && STILL ? 0 : TURNED, KIND ? 0 : 100, KIND * TABLE, CAP_BITS>;
+
+// The group of pages of a kind.
+template <class A> constexpr u32 group_of() { return AMK_GROUPS > 1 && A::WINDOW ? 1 : 0; }
+// The layer of each kind among those of its group.
+constexpr u32 PLACES[2] = {AMK_GROUPS > 1 ? 1u : 0u, AMK_GROUPS > 1 ? 0u : 1u};
+// The block of a layer and a head in a page.
+template <class A> static u64 in_page(u64 page, u32 layer, u32 head) {
+    const u32 layers = AMK_GROUPS == 1 ? AMK_LAYERS : A::WINDOW ? 2 : 1;
+    return ((page * layers + PLACES[layer]) * KV_HEADS + head) * A::BLOCK_BYTES;
+}
+// Page tables of sequences: the pages of the second group are numbered behind those of the first.
+static void fill_tables(u32* tables, u32 blocks, u32 pages) {
+    for (u32 i = 0; i < blocks * AMK_GROUPS; i++) tables[i] = (i / AMK_GROUPS * 37 + i % AMK_GROUPS * 11 + 5) % pages + i % AMK_GROUPS * pages;
+}
+// Bytes of all pages.
+static u64 bytes_of(u64 pages) { return pages * (AMK_GROUPS == 1 ? AMK_LAYERS : 4) * KV_HEADS * Kind<0>::BLOCK_BYTES; }
 
 typedef std::vector<float> Vector;
 // Keys and values of a sequence in a layer, by head and position.
@@ -122,10 +141,10 @@ static void rotate(Worker& w, const Record&) { begin_rotation(w); }
 
 // Two sequences take turns. They share no page.
 constexpr u32 BLOCKS = CONTEXT / 64, PAGES = 3 * BLOCKS + 1;
-static u32 tables[2][BLOCKS];
+static u32 tables[2][BLOCKS * AMK_GROUPS];
 template <class A> static u8* block_of(u32 layer, u32 head, u32 t) {
-    const u64 caches = AMK_LAYERS * KV_HEADS, cache = layer * KV_HEADS + head;
-    return params.kv + (AMK_PAGED ? params.page_tables[t / 64] * caches + cache : cache * BLOCKS + t / 64) * A::BLOCK_BYTES;
+    if (AMK_PAGED) return params.kv + in_page<A>(params.page_tables[t / 64 * AMK_GROUPS + group_of<A>()], layer, head);
+    return params.kv + ((layer * KV_HEADS + head) * BLOCKS + t / 64) * A::BLOCK_BYTES;
 }
 
 // A step at `pos` of a layer, whose kind is its number.
@@ -141,12 +160,12 @@ template <u32 LAYER> static void step(u32 pos) {
     const Vector qkv = drawn_vector(ALL * HEAD);
     constexpr u32 INPUT = 0, PARTIAL = 1 << 16, OUTPUT = 1 << 19;
     for (u32 i = 0; i < ALL * HEAD / 2; i++) packets[INPUT + i] = (u64)7 << 32 | pack_bf16(qkv[2 * i], qkv[2 * i + 1]);
-    Holes holes(tables[(pos + LAYER) % 2], A::begin(pos));
+    Holes holes(tables[(pos + LAYER) % 2], BLOCKS, group_of<A>(), A::begin(pos));
     for (u32 head = 0; head < KV_HEADS; head++) {
         const Vector key = ready(&qkv[(HEADS + head / COPIES) * HEAD], HEAD, LAYER, pos);
         for (u32 d = 0; d < HEAD; d++) cache.keys[head][pos * HEAD + d] = key[d], cache.values[head][pos * HEAD + d] = kept(qkv[(HEADS + KEYS + head / COPIES) * HEAD + d]);
         for (u32 split = 0; split < SPLITS; split++) {
-            const Record r = {1, INPUT, OUTPUT, LAYER, head, 0, HEAD, LAYER, split, PARTIAL};
+            const Record r = {1, INPUT, OUTPUT, LAYER, head, 0, HEAD, PLACES[LAYER], split, PARTIAL};
             memset((void*)&shared, 0, sizeof(Shared));
             by_all<rotate>(r);
             load<A>(r);
@@ -169,9 +188,9 @@ template <u32 LAYER> static void step(u32 pos) {
 int main() {
     begin();
     gridDim.x = 132;
-    caches.resize(AMK_LAYERS * KV_HEADS * (AMK_PAGED ? PAGES : BLOCKS) * Kind<0>::BLOCK_BYTES);
+    caches.resize(bytes_of(AMK_PAGED ? PAGES : BLOCKS));
     params.kv = caches.data();
-    for (u32 i = 0; i < 2 * BLOCKS; i++) tables[i % 2][i / 2] = (i * 37 + 5) % PAGES;
+    fill_tables(tables[0], 2 * BLOCKS, PAGES);
     for (u32 pos : {0u, 1u, 17u, 63u, 64u, 127u, 128u, 300u, 700u})
         for (u32 layer = 0; layer < 2; layer++) {
             params.page_tables = tables[(pos + layer) % 2];

@@ -1,9 +1,9 @@
 // Steps of rows of several sequences over pages; see attention.cpp.
-constexpr u32 PAGES = 64, WORDS_OF_TABLE = CONTEXT / 64;
+constexpr u32 PAGES = 64, BLOCKS = CONTEXT / 64, WORDS_OF_TABLE = BLOCKS * AMK_GROUPS;
 static u32 tables[4 * WORDS_OF_TABLE];
 
 template <class A> static u8* block_of(u32 row, u32 layer, u32 head, u32 t) {
-    return params.kv + ((u64)(tables[shared.rows[row].pages + t / 64] * AMK_LAYERS + layer) * KV_HEADS + head) * A::BLOCK_BYTES;
+    return params.kv + in_page<A>(tables[shared.rows[row].pages + t / 64 * AMK_GROUPS + group_of<A>()], layer, head);
 }
 static void put_pair(u32 offset, u32 pair, u32 row, u32 value) {
     const Worker w = any_worker();
@@ -54,7 +54,7 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
         }
     }
     std::vector<std::unique_ptr<Holes>> holes;
-    for (u32 n = 0; n < firsts.size(); n++) holes.push_back(std::make_unique<Holes>(tables + n * WORDS_OF_TABLE, A::begin(firsts[n])));
+    for (u32 n = 0; n < firsts.size(); n++) holes.push_back(std::make_unique<Holes>(tables + n * WORDS_OF_TABLE, BLOCKS, group_of<A>(), A::begin(firsts[n])));
 #if AMK_ROW_PACKETS
     // The step before this one has stored everything, this one nothing yet.
     fill(OUTPUT, END, false, ABSENT), fill(OUTPUT, END, true, 0);
@@ -62,13 +62,13 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
     by_all<rotate>({});
     const u32 block = AMK_WIDE ? AMK_ROW_BLOCK : AMK_ROWS;
     for (u32 head = 0; head < KV_HEADS; head++)
-        for (u32 first = 0; first < AMK_ROWS; first += block) by_all<append_rows<A>>({block, INPUT, 0, LAYER, head, 0, HEAD, LAYER, first, 0});
+        for (u32 first = 0; first < AMK_ROWS; first += block) by_all<append_rows<A>>({block, INPUT, 0, LAYER, head, 0, HEAD, PLACES[LAYER], first, 0});
 #if AMK_WIDE
     for (u32 head = 0; head < KV_HEADS; head++)
-        for (u32 first = 0; first < AMK_ROWS; first += block) by_all<attend_block<A>>({block, INPUT, OUTPUT, LAYER, head, 0, 0, LAYER, first, 0});
+        for (u32 first = 0; first < AMK_ROWS; first += block) by_all<attend_block<A>>({block, INPUT, OUTPUT, LAYER, head, 0, 0, PLACES[LAYER], first, 0});
 #else
     for (u32 head = 0; head < KV_HEADS; head++)
-        for (u32 split = 0; split < SPLITS; split++) by_all<attend_rows<A>>({1, INPUT, LSE, LAYER, head, 0, OUTPUT, LAYER, split, PARTIAL});
+        for (u32 split = 0; split < SPLITS; split++) by_all<attend_rows<A>>({1, INPUT, LSE, LAYER, head, 0, OUTPUT, PLACES[LAYER], split, PARTIAL});
     by_all<join_rows<A>>({HEADS * HEAD / 32, LSE, OUTPUT, 0, 0, 0, 0, 0, 0, PARTIAL});
 #endif
 #if AMK_ROW_PACKETS
@@ -96,9 +96,9 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
 
 int main() {
     begin();
-    caches.resize((u64)PAGES * AMK_LAYERS * KV_HEADS * Kind<0>::BLOCK_BYTES);
+    caches.resize(bytes_of(PAGES));
     packets.resize(AMK_ROW_WORDS * AMK_ROWS * (1 + AMK_ROW_PACKETS) + (1 << 16));
-    for (u32 i = 0; i < 4 * WORDS_OF_TABLE; i++) tables[i] = (i * 37 + 5) % PAGES;
+    fill_tables(tables, 4 * BLOCKS, PAGES);
     params.kv = caches.data(), params.packets = packets.data(), params.page_tables = tables;
     const u32 long_rows = AMK_ROWS > 8 ? 11 : 4;
     step<0>({70, 5, 300}, {3, 1, long_rows}), step<1>({70, 5, 300}, {3, 1, long_rows});

@@ -12,7 +12,7 @@ typedef std::vector<float> Vector;
 static std::vector<u64> packets(1 << 16);
 static std::vector<u8> memory((u64)PAGES * AMK_KV_PAGE);
 static std::vector<Elem> constants(WEIGHT + 2 * LEN * TAPS);
-static u32 tables[SEQUENCES * BLOCKS];
+static u32 tables[SEQUENCES * BLOCKS * AMK_GROUPS];
 static Vector inputs[2][SEQUENCES]; // of each convolution and sequence, by position
 
 static float weight(u32 number, u32 channel, u32 tap) { return constant(constants.data(), WEIGHT + (number * LEN + channel) * TAPS + tap); }
@@ -46,14 +46,14 @@ static void step(u32 number, const u32 (&rows)[SEQUENCES]) {
         for (u32 i = 0; i < rows[n]; i++) {
             const u32 row = of_row.size();
             Vector& all = inputs[number][n];
-            shared.rows[row] = {0, (u32)(all.size() / LEN), n * BLOCKS, 0};
+            shared.rows[row] = {0, (u32)(all.size() / LEN), n * BLOCKS * AMK_GROUPS, 0};
             const Vector x = drawn_vector();
             all.insert(all.end(), x.begin(), x.end()), gates[row] = drawn_vector();
             put(X, row, x), put(GATE, row, gates[row]), of_row.push_back(n);
         }
     params.row_count = of_row.size();
     std::vector<std::unique_ptr<Holes>> holes;
-    for (u32 n = 0; n < SEQUENCES; n++) holes.push_back(std::make_unique<Holes>(tables + n * BLOCKS, first_read(inputs[number][n].size() / LEN - rows[n])));
+    for (u32 n = 0; n < SEQUENCES; n++) holes.push_back(std::make_unique<Holes>(tables + n * BLOCKS * AMK_GROUPS, BLOCKS, AMK_CONV_GROUP, first_read(inputs[number][n].size() / LEN - rows[n])));
     by_all<convolve_rows>(record_of(number));
     const Worker w = any_worker();
     for (u32 row = 0; row < of_row.size(); row++)
@@ -71,12 +71,12 @@ static void step(u32 number, const u32 (&rows)[SEQUENCES]) {
 #else
 static void step(u32 number, u32 sequence) {
     Vector& all = inputs[number][sequence];
-    params.pos = all.size() / LEN, params.page_tables = tables + sequence * BLOCKS;
+    params.pos = all.size() / LEN, params.page_tables = tables + sequence * BLOCKS * AMK_GROUPS;
     const Vector x = drawn_vector(), gate = drawn_vector();
     all.insert(all.end(), x.begin(), x.end());
     for (u32 i = 0; i < LEN; i += 2)
         packets[X + i / 2] = (u64)7 << 32 | pack_bf16(x[i], x[i + 1]), packets[GATE + i / 2] = (u64)7 << 32 | pack_bf16(gate[i], gate[i + 1]);
-    const Holes holes(tables + sequence * BLOCKS, first_read(params.pos));
+    const Holes holes(tables + sequence * BLOCKS * AMK_GROUPS, BLOCKS, AMK_CONV_GROUP, first_read(params.pos));
     by_all<convolve>(record_of(number));
     for (u32 i = FIRST; i < FIRST + 8 * UNITS; i++) {
         const u64 found = packets[OUTPUT + i / 2];
@@ -91,7 +91,7 @@ int main() {
     params = {packets.data(), memory.data(), constants.data(), nullptr, tables, 0, BLOCKS, 0, 0, 0, 0, 1e-5f};
     if (AMK_ROWS) packets.resize((u64)AMK_ROW_WORDS * AMK_ROWS * (1 + AMK_ROW_PACKETS) + (1 << 16)), params.packets = packets.data();
     for (Elem& x : constants) x = to_bf16(drawn());
-    for (u32 i = 0; i < PAGES; i++) tables[i] = (i * 5 + 2) % PAGES;
+    for (u32 i = 0; i < PAGES * AMK_GROUPS; i++) tables[i] = (i / AMK_GROUPS * 5 + 2) % PAGES;
 #if AMK_ROWS
     const u32 steps[][SEQUENCES] = {{1, 0, 2}, {3, 1, 1}, {0, 1, 6}, {2, 2, 2}, {1, 1, 1}};
     for (u32 n = 0; n < 90; n++) step(n % 2, steps[n / 2 % 5]);

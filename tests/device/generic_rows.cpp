@@ -1,6 +1,6 @@
 // Runs the tasks of generic bodies of a program with rows (amk/cuda/device/task.cuh) without a GPU, one after the other. Standard
 // input: the image, then commands. `step ROWS WANTED LOGITS`, the words of the rows, the length of the page tables and the tables;
-// `clear PAGE` and `copy FROM TO`. Standard output: the bits of the logits of each step, a line each.
+// `clear GROUP PAGE` and `copy GROUP FROM TO`. Standard output: the bits of the logits of each step, a line each.
 #define AMK_WARPS 2
 #include "coroutines.h"
 
@@ -25,25 +25,27 @@ static Placed current;
 
 int main() {
     const std::vector<u32> arguments = words(), plain_words = words(), of_records = words();
-    const u32 packets = word(), pages_at = word(), pages = word(), workers = word();
+    const u32 packets = word(), pages_at = word(), bytes = word(), workers = word();
     params.scratch_len = word(), params.logit_stride = word();
-    std::vector<u8> plain(pages_at + (u64)pages * AMK_PAGE_FLOATS * 4);
+    const std::vector<u32> page_bytes = words();
+    std::vector<u8> plain(pages_at + (u64)bytes);
     memcpy(plain.data(), plain_words.data(), plain_words.size() * 4);
     std::vector<Placed> tasks(of_records.size() / (1 + RECORD_WORDS));
     memcpy(tasks.data(), of_records.data(), of_records.size() * 4);
     std::vector<u64> values(packets);
     std::vector<float> scratch((u64)workers * params.scratch_len);
     params.arguments = arguments.data(), params.plain = plain.data(), params.packets = values.data(), params.scratch = scratch.data();
-    const auto page = [&](u32 number) { return plain.data() + pages_at + (u64)number * AMK_PAGE_FLOATS * 4; };
+    const auto page = [&](u32 group, u32 number) { return plain.data() + pages_at + (u64)number * page_bytes[group]; };
     char command[8];
     while (scanf("%7s", command) == 1) {
         if (!strcmp(command, "clear")) {
-            memset(page(word()), 0, AMK_PAGE_FLOATS * 4);
+            const u32 group = word(), number = word();
+            memset(page(group, number), 0, page_bytes[group]);
             continue;
         }
         if (!strcmp(command, "copy")) {
-            const u32 from = word(), to = word();
-            memcpy(page(to), page(from), AMK_PAGE_FLOATS * 4);
+            const u32 group = word(), from = word(), to = word();
+            memcpy(page(group, to), page(group, from), page_bytes[group]);
             continue;
         }
         params.row_count = word();

@@ -16,6 +16,7 @@ using std::min;
 #define AMK_HEAD_DIM 256
 #define AMK_COPIES 1
 #define AMK_LAYERS 2
+#define AMK_GROUPS 1
 constexpr int SCRATCH_FLOATS = 4352; // as vm/worker.cuh has it
 constexpr u32 FRESH = ~0u;
 struct Params {

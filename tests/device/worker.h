@@ -12,6 +12,9 @@
 #define AMK_ROW_WORDS 16384
 #define AMK_ROW_SCRATCH 65536
 #define AMK_LAYERS 2
+#ifndef AMK_GROUPS
+#define AMK_GROUPS 1
+#endif
 #ifndef AMK_ROW_PACKETS
 #define AMK_ROW_PACKETS 0
 #endif
@@ -129,14 +132,18 @@ struct Timed {
 struct Shared; // the including file has what the bodies keep
 AMK_DEVICE float constant(const Elem* c, u32 i) { return __uint_as_float((u32)c[i] << 16); }
 
-// A page table while a body runs: positions before `first` are read by nobody, and the pages that have no others were given back.
+// Page tables while a body runs: positions before `first` of a group are read by nobody, and the pages that have no others were given
+// back. Nobody reads the tables of other groups at all.
 class Holes {
-    u32* const table;
+    u32* const tables;
     std::vector<u32> given;
 
 public:
-    Holes(u32* table, u32 first) : table(table), given(table, table + first / 64) { std::fill(table, table + given.size(), ~0u); }
-    ~Holes() { std::copy(given.begin(), given.end(), table); }
+    Holes(u32* tables, u32 blocks, u32 group, u32 first) : tables(tables), given(tables, tables + blocks * AMK_GROUPS) {
+        for (u32 i = 0; i < given.size(); i++)
+            if (i % AMK_GROUPS != group || i / AMK_GROUPS < first / 64) tables[i] = ~0u;
+    }
+    ~Holes() { std::copy(given.begin(), given.end(), tables); }
 };
 
 // Small numbers, the same in each run.

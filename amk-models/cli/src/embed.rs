@@ -2,7 +2,7 @@
 
 use crate::model::SourceArgs;
 use crate::options::{CpuSchedule, ScheduleArg, ThreadsArg, read_prompt, write};
-use amk::rows::RowLimits;
+use amk::rows::PoolSize;
 use amk::vm::cpu;
 use amk_models::model::Model;
 use amk_models::tokenizer::SpecialTokens;
@@ -64,7 +64,7 @@ pub(crate) fn embedder(
     pooling: PoolingArg,
 ) -> Result<Embedder<cpu::Vm>> {
     let program = hidden(model, &schedule.with_rows(model)?)?;
-    Ok(Embedder::of(rows_vm(program, model, RowLimits::pages_of(context))?, pooling.into()))
+    Ok(Embedder::of(rows_vm(program, model, PoolSize::sequences(1, context))?, pooling.into()))
 }
 
 impl Embed {

@@ -1,6 +1,7 @@
 //! Models in memory, and VMs for them.
 
 use crate::options::{Activations, CpuSchedule, Weights, progress_bar};
+use amk::rows::PoolSize;
 use amk::vm::cpu;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Conversion, Model, Rounding, WeightFormat, WeightUse};
@@ -81,8 +82,8 @@ fn report_rounding(Rounding { matrices, others, encodings }: &Rounding) {
     }
 }
 
-/// A CPU VM with rows and `pages` pages.
-pub(crate) fn cpu_vm(model: &Model, schedule: &CpuSchedule, pages: usize) -> Result<cpu::Vm> {
+/// A CPU VM with rows and so many pages.
+pub(crate) fn cpu_vm(model: &Model, schedule: &CpuSchedule, pages: PoolSize) -> Result<cpu::Vm> {
     let verified = model.family.kernel.verified(&model.instance, Some(&schedule.with_rows(model)?))?;
     Ok(rows_vm(verified, model, pages)?)
 }

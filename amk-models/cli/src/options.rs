@@ -5,6 +5,7 @@ use amk::ir::DType;
 use amk::ir::graph::Instance;
 use amk::ir::schedule::{PartialSchedule, RowSchedule, Schedule};
 use amk::ir::text::read_json;
+use amk::rows::PoolSize;
 use amk::tensor::Inputs;
 use amk_bench::tune::{Saved, Store};
 use amk_cuda::{self as cuda, OpenGpu, Precision, VmOptions};
@@ -411,20 +412,19 @@ pub(crate) fn cuda_vm(
     Ok((vm?, name))
 }
 
-/// The model on the first GPU for steps of rows, with `pages` pages of positions. What `amk tune`
-/// found is for steps of one row.
+/// The model on the first GPU for steps of rows, with so many pages. What `amk tune` found
+/// is for steps of one row.
 pub(crate) fn cuda_rows_vm(
     model: &Model,
     schedule: &GpuSchedule,
     options: VmOptions,
-    pages: usize,
+    pages: &PoolSize,
     quiet: bool,
 ) -> Result<cuda::RowsVm> {
     let fields = schedule.named.as_ref().map_or_else(PartialSchedule::default, |(fields, _)| fields.clone());
     let fields = PartialSchedule { cache: schedule.cache.or(fields.cache), ..fields };
     let compiled = Cache::from_env()?.compiled();
     let bar = progress_bar("packing weights", quiet);
-    let pages = u32::try_from(pages).context("too many pages of positions")?;
     let Model { family, instance, bindings, .. } = model;
     let with_rows = |rows: RowSchedule| {
         let fields = PartialSchedule { rows: Some(rows), ..fields.clone() };

@@ -4,7 +4,7 @@ use crate::load::cpu_vm;
 use crate::model::SourceArgs;
 use crate::options::{Place, PlaceArgs, cuda_rows_vm, progress_bar, tell, write};
 use amk::Token;
-use amk::rows::{RowLimits, RowVm};
+use amk::rows::{PoolSize, RowVm};
 use amk::session::Session;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::tokenizer::SpecialTokens;
@@ -51,11 +51,11 @@ impl Perplexity {
         let tokens = self.tokens_of(&text, &checkpoint)?;
         let windows = self.windows(&checkpoint)?;
         let model = self.source.held.load(&mut checkpoint, windows.context, self.quiet)?;
-        let pages = RowLimits::pages_of(windows.context);
+        let pages = PoolSize::sequences(1, windows.context);
         match place {
             Place::Cpu(schedule) => self.measure(cpu_vm(&model, &schedule, pages)?, &tokens, windows),
             Place::Cuda(schedule) => self.measure(
-                cuda_rows_vm(&model, &schedule, self.source.held.weights.on_gpu(), pages, self.quiet)?,
+                cuda_rows_vm(&model, &schedule, self.source.held.weights.on_gpu(), &pages, self.quiet)?,
                 &tokens,
                 windows,
             ),

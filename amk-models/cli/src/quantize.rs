@@ -4,7 +4,7 @@ use crate::load::{LoadArgs, cpu_vm};
 use crate::options::{AllowArg, CpuSchedule, ScheduleArg, ThreadsArg, print, progress_bar, table_of, tell};
 use crate::perplexity::read;
 use amk::ir::DType;
-use amk::rows::RowLimits;
+use amk::rows::PoolSize;
 use amk::session::Session;
 use amk::{Encoding, Token};
 use amk_models::checkpoint::Checkpoint;
@@ -174,7 +174,7 @@ impl Quantize {
         let Some(model) = model.filter(|_| text.len() > 1) else { return Ok(None) };
         let context = model.instance.dims.get("CONTEXT").map_or(text.len(), |&context| context as usize);
         let windows = Windows { context, stride: (context / 2).max(1) };
-        let vm = cpu_vm(model, &self.schedule()?, RowLimits::pages_of(context))?;
+        let vm = cpu_vm(model, &self.schedule()?, PoolSize::sequences(1, context))?;
         let bar = progress_bar(what, self.quiet);
         let mut see = |so_far: &Perplexity| bar.set_position((so_far.tokens * 100 / text.len()) as u64);
         let found = perplexity(&mut Session::new(vm), text, windows, &mut see);

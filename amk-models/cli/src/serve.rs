@@ -5,7 +5,7 @@ use crate::load::cpu_vm;
 use crate::model::SourceArgs;
 use crate::options::{Place, PlaceArgs, ScheduleArg, ThreadsArg, cuda_rows_vm, tell};
 use crate::start::Start;
-use amk::rows::RowLimits;
+use amk::rows::PoolSize;
 use amk_models::checkpoint::Checkpoint;
 use amk_run::sampler::SamplerConfig;
 use amk_run::text::{Request, Speculate};
@@ -103,7 +103,7 @@ impl Serve {
         let context = self.source.held.context(&checkpoint);
         let model = self.source.held.load(&mut checkpoint, context, self.quiet)?;
         start.done("read the weights");
-        let pages = self.parallel as usize * RowLimits::pages_of(context);
+        let pages = PoolSize::sequences(self.parallel as usize, context);
         let mut served = self.served(checkpoint, context)?;
         if let Some(pooling) = self.embeddings {
             let schedule = match &place {
@@ -122,7 +122,7 @@ impl Serve {
                 Engine::start(vm, tokenizer, bounds)
             }
             Place::Cuda(schedule) => {
-                let vm = cuda_rows_vm(&model, &schedule, self.source.held.weights.on_gpu(), pages, self.quiet)?;
+                let vm = cuda_rows_vm(&model, &schedule, self.source.held.weights.on_gpu(), &pages, self.quiet)?;
                 start.made(vm.start_times());
                 Engine::start(vm, tokenizer, bounds)
             }

@@ -4,7 +4,7 @@ use super::bench::{prompt, tokens};
 use super::options::{GpuSchedule, ScheduleArg, Weights, cuda_rows_vm, cuda_vm, print, table_of};
 use super::subject::{Subject, SubjectArgs};
 use amk::ir::Program;
-use amk::rows::{RowLimits, RowVm, SequenceId};
+use amk::rows::{PoolSize, RowVm, SequenceId};
 use amk::session::Session;
 use amk_cuda::{self as cuda, LoaderWaits, Parts, Summary, VmOptions};
 use amk_models::model::WeightFormat;
@@ -91,9 +91,9 @@ impl Trace {
 
     fn step_of_rows(&self, subject: &Subject, schedule: &GpuSchedule, position: u32) -> Result<ExitCode> {
         let (sequences, count) = (self.rows.unwrap_or(1), self.prompt.unwrap_or(1));
-        let pages = sequences as usize * RowLimits::pages_of((position + count) as usize);
+        let pages = PoolSize::sequences(sequences as usize, (position + count) as usize);
         let options = VmOptions { trace: true, ..self.weights.on_gpu() };
-        let vm = cuda_rows_vm(&subject.model, schedule, options, pages, false)?;
+        let vm = cuda_rows_vm(&subject.model, schedule, options, &pages, false)?;
         let (most, target) = (vm.limits().rows, vm.target().name);
         if (sequences * count) as usize > most {
             bail!("a step has at most {most} rows");

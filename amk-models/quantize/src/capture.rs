@@ -15,7 +15,7 @@ use amk::ir::schedule::Schedule;
 use amk::ir::verify::Verified;
 use amk::ir::{BufferId, BufferKind, Program, TaskId};
 use amk::registry::{Argument, Registry};
-use amk::rows::RowLimits;
+use amk::rows::PoolSize;
 use amk::session::Session;
 use amk::vm::Bindings;
 use amk::vm::cpu::{ObservedCall, Observer, Options, Vm};
@@ -88,7 +88,7 @@ impl<'a> Calibration<'a> {
     ) -> Result<Vec<Gram>, QuantizeError> {
         let capture = Arc::new(Capture::new(self.verified.program(), inputs));
         let registry = Registry::linked().map_err(amk::vm::cpu::VmError::from)?;
-        let options = Options { pages: Some(RowLimits::pages_of(self.context)), ..Options::default() };
+        let options = Options { pages: Some(PoolSize::sequences(1, self.context)), ..Options::default() };
         let observer: Arc<dyn Observer> = Arc::clone(&capture) as _;
         let vm = Vm::observed(Arc::clone(&self.verified), bindings, &registry, options, observer)?;
         let mut session = Session::new(vm);

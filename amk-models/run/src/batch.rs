@@ -15,7 +15,7 @@ use crate::lookup::Lookup;
 use crate::sampler::{Sampler, SamplerError};
 use crate::text::{Ended, Generated, Piece, Request, Speculate, Text};
 use amk::Token;
-use amk::rows::{Choice, Outcome, PAGE, RowLimits, RowVm, RowsError, SequenceId};
+use amk::rows::{Choice, Outcome, PAGE, PageGroup, RowLimits, RowVm, RowsError, SequenceId};
 use amk::session::{Session, SessionError};
 use amk_models::tokenizer::Tokenizer;
 use std::collections::{BTreeMap, VecDeque};
@@ -99,7 +99,7 @@ struct Writing<'t> {
     /// Tokens of the prompt that another text had run.
     shared: usize,
     /// Pages that it can come to need.
-    pages: usize,
+    pages: Vec<usize>,
     start: Option<Instant>,
     /// When the prompt had run.
     decoding: Option<Instant>,
@@ -148,8 +148,11 @@ impl<'t, V: RowVm> Batch<'t, V> {
         let room = limits.positions - prompt.len() + 1;
         let limit = request.max_tokens.unwrap_or(usize::MAX).min(room);
         let pages = limits.pages_at_once((prompt.len() + limit).min(limits.positions));
-        if pages > limits.pages {
-            return Err(RowsError::Pages { needed: pages, free: limits.pages, pages: limits.pages }.into());
+        for (number, (&needed, group)) in pages.iter().zip(&limits.groups).enumerate() {
+            let (group, pages) = (limits.name(number), group.pages);
+            if needed > pages {
+                return Err(RowsError::Pages { group, needed, free: pages, pages }.into());
+            }
         }
         let writing = Writing {
             owner,
@@ -277,7 +280,7 @@ impl<'t, V: RowVm> Batch<'t, V> {
         while self.live.len() < self.session.limits().rows {
             let Some(at) = self.next() else { break };
             let Some((id, mut writing)) = self.waiting.remove(at) else { break };
-            let Some((sequence, shared)) = self.place(&writing.history, writing.pages)? else {
+            let Some((sequence, shared)) = self.place(&writing.history, &writing.pages)? else {
                 self.waiting.insert(at, (id, writing));
                 break;
             };
@@ -290,13 +293,13 @@ impl<'t, V: RowVm> Batch<'t, V> {
         Ok(())
     }
 
-    /// A sequence for a prompt that can come to need this many pages, and how much of the prompt it
-    /// has; `None` where there are no pages.
-    fn place(&mut self, prompt: &[u32], pages: usize) -> Result<Option<(SequenceId, usize)>, RowsError> {
+    /// A sequence for a prompt that can come to need this many pages of each group, and how much of
+    /// the prompt it has; `None` where there are no pages.
+    fn place(&mut self, prompt: &[u32], pages: &[usize]) -> Result<Option<(SequenceId, usize)>, RowsError> {
         if let Some((source, shared)) = self.beginning(prompt)? {
             let sequence = self.session.fork(source, shared)?;
             self.kept.use_again(source);
-            if self.make_room(pages - self.shared_for_good(shared))? {
+            if self.make_room(&self.without_shared(pages, shared))? {
                 return Ok(Some((sequence, shared)));
             }
             self.session.drop(sequence)?;
@@ -304,10 +307,11 @@ impl<'t, V: RowVm> Batch<'t, V> {
         Ok(self.make_room(pages)?.then(|| (self.session.add(), 0)))
     }
 
-    /// Pages of so many shared tokens that a sequence never has to have for itself: none, where it
-    /// leaves them behind.
-    fn shared_for_good(&self, tokens: usize) -> usize {
-        if self.session.limits().reach.is_some() { 0 } else { tokens / PAGE }
+    /// The pages of each group that a sequence comes to need for itself, where it shares so many
+    /// tokens: all, of a group in which it leaves the shared ones behind.
+    fn without_shared(&self, pages: &[usize], tokens: usize) -> Vec<usize> {
+        let shared = |group: &PageGroup| if group.reach.is_some() { 0 } else { tokens / PAGE };
+        pages.iter().zip(&self.session.limits().groups).map(|(pages, group)| pages - shared(group)).collect()
     }
 
     /// The sequence that has most of a prompt's beginning, and how many tokens. The prompt's last
@@ -330,22 +334,26 @@ impl<'t, V: RowVm> Batch<'t, V> {
         Ok(longest.filter(|&(_, shared)| shared >= LEAST_SHARED))
     }
 
-    /// Frees pages until this many are left over from what the live texts can come to need. Returns
-    /// whether it succeeded.
-    fn make_room(&mut self, pages: usize) -> Result<bool, RowsError> {
-        let mut needed = pages;
+    /// Frees pages until this many of each group are left over from what the live texts can come to
+    /// need. Returns whether it succeeded.
+    fn make_room(&mut self, pages: &[usize]) -> Result<bool, RowsError> {
+        let mut needed = pages.to_vec();
         for (&sequence, (_, Writing { pages, shared, .. })) in &self.live {
             let len = self.session.len(sequence)?;
-            let own = match self.session.limits().reach {
-                // What others have too stays with them when it is left behind.
-                Some(_) => self.session.own_pages(sequence)?,
-                // A shared page is copied before it is written.
-                None if len > *shared => RowLimits::pages_of(len),
-                None => shared / PAGE,
-            };
-            needed += pages.saturating_sub(own);
+            // What others have too stays with them when it is left behind.
+            let own = self.session.own_pages(sequence)?;
+            for (number, group) in self.session.limits().groups.iter().enumerate() {
+                let own = match group.reach {
+                    Some(_) => own[number],
+                    // A shared page is copied before it is written.
+                    None if len > *shared => RowLimits::pages_of(len),
+                    None => shared / PAGE,
+                };
+                needed[number] += pages[number].saturating_sub(own);
+            }
         }
-        while self.session.free_pages() < needed {
+        let lacks = |free: &[usize]| free.iter().zip(&needed).any(|(free, needed)| free < needed);
+        while lacks(&self.session.free_pages()) {
             let Some(oldest) = self.kept.pop() else { return Ok(false) };
             self.session.drop(oldest)?;
         }

@@ -4,7 +4,7 @@ use super::*;
 use crate::grammar::{Grammars, Language};
 use crate::sampler::{SamplerConfig, philox};
 use crate::text::PlacedLogprobs;
-use amk::rows::{Draw, PageEdit, PlacedRow};
+use amk::rows::{Draw, PageEdit, PageGroup, PlacedRow};
 use std::cell::RefCell;
 use std::path::Path;
 
@@ -18,7 +18,7 @@ impl RowVm for Count {
     type Error = core::convert::Infallible;
 
     fn limits(&self) -> RowLimits {
-        RowLimits { rows: 4, positions: 40, pages: 2, reach: None }
+        RowLimits::new(4, 40, 2)
     }
 
     fn edit_page(&mut self, _: PageEdit) -> Result<(), Self::Error> {
@@ -104,14 +104,14 @@ fn a_cancelled_text_ends_without_an_event_and_makes_room() {
     assert!(batch.step(&mut see).unwrap());
     batch.cancel(ids[0]);
     batch.cancel(ids[2]);
-    assert_eq!(batch.session().free_pages(), 1);
+    assert_eq!(batch.session().free_pages(), [1]);
     let mut steps = 1;
     while batch.step(&mut see).unwrap() {
         steps += 1;
     }
     batch.cancel(ids[1]);
     assert_eq!(ended, BTreeMap::from([(ids[1], (21..26).collect()), (ids[3], (41..46).collect())]));
-    assert_eq!((steps, batch.session().free_pages()), (5, 2), "the last starts where the first was");
+    assert_eq!((steps, batch.session().free_pages()), (5, vec![2]), "the last starts where the first was");
 }
 
 #[test]
@@ -166,11 +166,11 @@ fn a_prompt_goes_on_from_the_text_that_has_its_beginning() {
     assert_eq!(batch.state(), State { live: 0, waiting: 0, kept: 2, chosen: 15 });
     // Its beginning is shorter than what is worth it, and it takes the page of the oldest.
     assert_eq!(write(&mut batch, &[10, 11, 30], &request), (vec![31, 32, 33, 34, 35], 3));
-    assert_eq!((batch.state().kept, batch.session().free_pages()), (1, 1));
+    assert_eq!((batch.state().kept, batch.session().free_pages()), (1, vec![1]));
     let mut none = Batch::new(Count::default(), &tokenizer);
     write(&mut none, &first, &request);
     assert_eq!(write(&mut none, &first, &request).1, 10);
-    assert_eq!(none.session().free_pages(), 2);
+    assert_eq!(none.session().free_pages(), [2]);
 }
 
 #[test]
@@ -215,7 +215,7 @@ impl RowVm for Mixed {
     type Error = core::convert::Infallible;
 
     fn limits(&self) -> RowLimits {
-        RowLimits { rows: 12, positions: 60, pages: 4, reach: None }
+        RowLimits::new(12, 60, 4)
     }
 
     fn chooses(&self) -> bool {
@@ -342,15 +342,14 @@ fn rows_are_kept_alike_while_a_text_has_guesses() {
     assert_eq!(steps_of(&[(Speculate::Never, 5), (Speculate::Lookup, 3)]), [true, true, true, false, false]);
 }
 
-/// A VM that counts, and whose rows read their last positions alone.
-#[derive(Default)]
-struct Windowed(Count);
+/// A VM that counts, with groups of states of which rows read so many positions.
+struct Windowed(Count, Vec<PageGroup>);
 
 impl RowVm for Windowed {
     type Error = amk::rows::contract::Breach;
 
     fn limits(&self) -> RowLimits {
-        RowLimits { rows: 4, positions: 900, pages: 7, reach: Some(10) }
+        RowLimits { rows: 4, positions: 900, groups: self.1.clone() }
     }
 
     fn edit_page(&mut self, _: PageEdit) -> Result<(), Self::Error> {
@@ -358,7 +357,7 @@ impl RowVm for Windowed {
     }
 
     fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error> {
-        amk::rows::contract::check(self.limits(), &rows)?;
+        amk::rows::contract::check(&self.limits(), &rows)?;
         let Ok(()) = self.0.step_rows(rows);
         Ok(())
     }
@@ -371,7 +370,8 @@ impl RowVm for Windowed {
 #[test]
 fn texts_with_a_window_are_longer_than_the_pages() {
     let tokenizer = tokenizer();
-    let mut batch = Batch::new(Windowed::default(), &tokenizer).keeping(1);
+    let group = PageGroup { pages: 7, reach: Some(10) };
+    let mut batch = Batch::new(Windowed(Count::default(), vec![group]), &tokenizer).keeping(1);
     let mut run = |prompts: &[&[u32]], tokens: usize| {
         let request = Request { max_tokens: Some(tokens), speculate: Speculate::Lookup, ..Request::default() };
         prompts.iter().for_each(|prompt| _ = batch.add(prompt, &request).unwrap());
@@ -394,6 +394,37 @@ fn texts_with_a_window_are_longer_than_the_pages() {
     let beginning = &whole[..300];
     assert_eq!(run(&[&whole], 2), [(counted(30, 802)[800..].to_vec(), 1)]);
     assert_eq!(run(&[beginning], 2), [(counted(30, 302)[300..].to_vec(), 300)]);
+}
+
+/// Of two groups each has to have the pages that a text can come to need.
+#[test]
+fn texts_wait_for_pages_of_every_group() {
+    let tokenizer = tokenizer();
+    let most_at_once = |pages: [usize; 2]| {
+        let groups = pages.into_iter().zip([None, Some(10)]);
+        let groups = groups.map(|(pages, reach)| PageGroup { pages, reach }).collect();
+        let mut batch = Batch::new(Windowed(Count::default(), groups), &tokenizer);
+        let request = Request { max_tokens: Some(300), ..Request::default() };
+        let added: Result<Vec<_>, _> = (0..3).map(|first| batch.add(&[first], &request)).collect();
+        added.map_err(|error| error.to_string())?;
+        let (mut most, mut ended) = (0, 0);
+        while batch
+            .step(&mut |_, event| {
+                ended += u32::from(matches!(event, Event::Ended(_)));
+                Ok(())
+            })
+            .unwrap()
+        {
+            most = most.max(batch.state().live);
+        }
+        Ok((most, ended))
+    };
+    // A text of 301 positions needs 5 pages of the one and at most 3 of the other.
+    assert_eq!(most_at_once([15, 9]), Ok((3, 3)));
+    assert_eq!(most_at_once([10, 9]), Ok((2, 3)));
+    assert_eq!(most_at_once([15, 6]), Ok((2, 3)));
+    let refused = "out of pages of group 1 (the last 10 positions): the step needs 3 of 64 positions, 2 of 2 are free";
+    assert_eq!(most_at_once([15, 2]), Err(refused.to_owned()));
 }
 
 /// A VM that counts on a device of its own, and notes when it runs.

@@ -8,7 +8,7 @@ use amk::ir::graph::{Arg, Graph, Node};
 use amk::ir::lower::{Lowered, lower_with};
 use amk::ir::schedule::Schedule;
 use amk::ir::verify::{Verified, verify_with};
-use amk::rows::{RowLimits, RowVm, SequenceId};
+use amk::rows::{PoolSize, RowVm, SequenceId};
 use amk::session::{Session, SessionError};
 use amk::vm::cpu::Vm;
 use amk::{MegakernelError, Token};
@@ -97,7 +97,7 @@ impl Embedder<Vm> {
         let graph = model.model().family.kernel.graph()?;
         let schedule = model.model().instance.schedule_in(graph).over(all_cores());
         let verified = hidden(model.model(), &with_rows(schedule, CPU_ROWS))?;
-        let vm = rows_vm(verified, model.model(), RowLimits::pages_of(model.context()))?;
+        let vm = rows_vm(verified, model.model(), PoolSize::sequences(1, model.context()))?;
         Ok(Self::of(vm, pooling))
     }
 }
@@ -160,7 +160,7 @@ fn unit(vector: &[f64]) -> Vec<f32> {
 mod tests {
     use super::*;
     use amk::Tensor;
-    use amk::rows::{PageEdit, PlacedRow};
+    use amk::rows::{PageEdit, PlacedRow, RowLimits};
     use amk_models::model::all_instances;
     use std::path::Path;
 
@@ -171,7 +171,7 @@ mod tests {
         type Error = core::convert::Infallible;
 
         fn limits(&self) -> RowLimits {
-            RowLimits { rows: 2, positions: 5, pages: 1, reach: None }
+            RowLimits::new(2, 5, 1)
         }
 
         fn edit_page(&mut self, _: PageEdit) -> Result<(), Self::Error> {

@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn the_oldest_go_first_and_so_does_what_another_begins_with() {
-        let mut sequences = Sequences::new(RowLimits { rows: 1, positions: 64, pages: 1, reach: None });
+        let mut sequences = Sequences::new(RowLimits::new(1, 64, 1));
         let [a, b, c, d] = [(); 4].map(|()| sequences.add());
         let mut kept = Kept::new(2);
         assert_eq!(kept.push(a, vec![1, 2]), []);

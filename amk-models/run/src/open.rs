@@ -9,7 +9,7 @@ use amk::MegakernelError;
 use amk::ir::schedule::{RowSchedule, Schedule};
 use amk::ir::verify::Verified;
 use amk::registry::{Registry, RegistryError};
-use amk::rows::RowLimits;
+use amk::rows::PoolSize;
 use amk::vm::cpu::{Options, Vm, VmError};
 use amk_models::chat::{ChatError, ChatOptions, Message};
 use amk_models::checkpoint::{Checkpoint, CheckpointError};
@@ -124,7 +124,7 @@ impl OpenModel {
         let graph = self.model.family.kernel.graph()?;
         let schedule = with_rows(self.model.instance.schedule_in(graph).over(all_cores()), CPU_ROWS);
         let verified = self.model.family.kernel.verified(&self.model.instance, Some(&schedule))?;
-        rows_vm(verified, &self.model, sequences * RowLimits::pages_of(self.context))
+        rows_vm(verified, &self.model, PoolSize::sequences(sequences, self.context))
     }
 
     /// The checkpoint without its weights.
@@ -185,11 +185,11 @@ pub fn with_rows(schedule: Schedule, most: u32) -> Schedule {
     Schedule { rows: Some(rows), ..schedule }
 }
 
-/// A CPU VM for a program with rows of a model, with `pages` pages of positions.
+/// A CPU VM for a program with rows of a model, with so many pages.
 ///
 /// # Errors
 /// [`OpenError::Registry`] and [`OpenError::Vm`].
-pub fn rows_vm(verified: Verified, model: &Model, pages: usize) -> Result<Vm, OpenError> {
+pub fn rows_vm(verified: Verified, model: &Model, pages: PoolSize) -> Result<Vm, OpenError> {
     let options = Options { pages: Some(pages), ..Options::default() };
     Ok(Vm::with(verified, &model.bindings, &Registry::linked()?, options)?)
 }

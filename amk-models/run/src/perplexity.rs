@@ -122,7 +122,7 @@ mod tests {
         type Error = core::convert::Infallible;
 
         fn limits(&self) -> RowLimits {
-            RowLimits { rows: 3, positions: 16, pages: 1, reach: None }
+            RowLimits::new(3, 16, 1)
         }
 
         fn edit_page(&mut self, _: PageEdit) -> Result<(), Self::Error> {

@@ -139,8 +139,9 @@ impl Engine {
         let (jobs, receive) = channel();
         let counters = Arc::new(Counters::default());
         let seen = Arc::clone(&counters);
-        counters.pages.store(vm.limits().pages, Relaxed);
-        counters.free_pages.store(vm.limits().pages, Relaxed);
+        let pages = vm.limits().groups.iter().map(|group| group.pages).sum();
+        counters.pages.store(pages, Relaxed);
+        counters.free_pages.store(pages, Relaxed);
         std::thread::spawn(move || {
             let writer = || Writer::new(Batch::new(vm, &tokenizer).keeping(options.kept), &seen).run(&receive);
             // Nothing of it is used after a panic but the counters, which are atomic.
@@ -275,7 +276,7 @@ impl<'t, V: RowVm> Writer<'t, V> {
         };
         let stepped = batch.step_overlapped(&mut watch, &mut || send_all(outgoing));
         stepped.map_err(|error| Chain(&error).to_string())?;
-        counters.stepped(start.elapsed(), batch.state(), batch.session().free_pages());
+        counters.stepped(start.elapsed(), batch.state(), batch.session().free_pages().iter().sum());
         Ok(())
     }
 

@@ -67,7 +67,7 @@ impl Counters {
             ("texts_open", "gauge", "Texts being written or waiting.", size(&self.open)),
             ("texts_live", "gauge", "Texts being written after the last step.", size(&self.live)),
             ("texts_kept", "gauge", "Ended texts that prompts may go on from.", size(&self.kept)),
-            ("pages", "gauge", "Pages of keys and values.", size(&self.pages)),
+            ("pages", "gauge", "Pages of keys and values, of all groups.", size(&self.pages)),
             ("pages_free", "gauge", "Free pages after the last step.", size(&self.free_pages)),
         ];
         counters.iter().fold(String::new(), |mut text, (name, kind, help, value)| {

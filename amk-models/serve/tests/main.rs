@@ -40,7 +40,7 @@ impl RowVm for Count {
     type Error = Broken;
 
     fn limits(&self) -> RowLimits {
-        RowLimits { rows: 4, positions: 2000, pages: 100, reach: None }
+        RowLimits::new(4, 2000, 100)
     }
 
     fn edit_page(&mut self, _: PageEdit) -> Result<(), Self::Error> {

@@ -24,7 +24,7 @@ impl RowVm for Typewriter {
     type Error = core::convert::Infallible;
 
     fn limits(&self) -> RowLimits {
-        RowLimits { rows: 4, positions: 1000, pages: 100, reach: None }
+        RowLimits::new(4, 1000, 100)
     }
 
     fn edit_page(&mut self, _: PageEdit) -> Result<(), Self::Error> {

@@ -136,7 +136,7 @@ struct TileWords {
     u32 hi[4];
     // Strides in elements.
     u32 stride[4];
-    // Extent of the buffer's first dimension.
+    // Extent of the buffer's first dimension, or with rows the group of a state.
     u32 outermost;
 };
 static_assert(sizeof(TileWords) == 64, "as the host has it");
@@ -167,7 +167,7 @@ struct RowWords {
     u32 token;
     // Its position.
     u32 pos;
-    // Where its page table begins.
+    // Where its page tables begin, which have the entries of all groups side by side.
     u32 pages;
     // One more than the row of its logits; 0: they are not wanted.
     u32 wanted;
@@ -207,7 +207,7 @@ struct VmParams {
     float* scratch;
     // With rows, those of the step `[row_count]`.
     const RowWords* rows;
-    // The page tables of the rows; without rows that of the sequence, if it has one.
+    // The page tables of the rows; without rows those of the sequence, if it has any.
     const u32* page_tables;
     // Nanoseconds until the watchdogs abandon the launch.
     u64 budget_ns;

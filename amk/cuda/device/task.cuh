@@ -144,6 +144,9 @@ class State {
 #if AMK_ROWS
     const u32* pages;
     u32 axis, block; // the dimension of positions, and the elements that a page has of it
+#if AMK_GROUPS > 1
+    u32 floats; // of a page of its group
+#endif
 #endif
     friend struct Task;
 
@@ -155,7 +158,11 @@ class State {
         u64 at = (u64)i * stride[0] + (u64)j * stride[1] + (u64)k * stride[2] + (u64)l * stride[3];
 #if AMK_ROWS
         const u32 number = (axis == 0 ? i : axis == 1 ? j : axis == 2 ? k : l) / AMK_PAGE;
+#if AMK_GROUPS > 1
+        at += (u64)pages[number * AMK_GROUPS] * floats - (u64)number * block;
+#else
         at += (u64)pages[number] * AMK_PAGE_FLOATS - (u64)number * block;
+#endif
 #endif
         return at;
     }
@@ -415,6 +422,9 @@ struct Task {
         }
 #if AMK_ROWS
         view.pages = w.p.page_tables + w.s.rows[row].pages;
+#if AMK_GROUPS > 1
+        view.pages += t.outermost, view.floats = AMK_PAGE_FLOATS_OF(t.outermost);
+#endif
 #endif
         view.data = (float*)(w.p.plain + t.at()) + at;
         return view;

@@ -126,12 +126,14 @@ pub enum CudaError {
     #[error(transparent)]
     Contract(amk::rows::contract::Breach),
     /// A page does not exist.
-    #[error("page {page} does not exist; there are {pages}")]
+    #[error("page {page}{group} does not exist; there are {pages}")]
     NoPage {
+        /// The group.
+        group: amk::rows::GroupName,
         /// The page.
         page: u32,
         /// Pages that exist.
-        pages: u32,
+        pages: usize,
     },
     /// The requested positions are outside the context.
     #[error("positions {from}..{to} are outside the context of {positions}")]

@@ -14,6 +14,7 @@ pub(crate) use tile::GenericTask;
 pub use tile::Plain;
 
 use super::error::CudaError;
+use super::pages::Pools;
 use super::plan::Plan;
 use super::tape::Piece;
 use crate::extensions::Extensions;
@@ -45,6 +46,8 @@ pub struct Image {
     pub pieces: Vec<Vec<Piece>>,
     /// Generic tasks.
     pub plain: Plain,
+    /// The pages of the states, by group.
+    pub pools: Pools,
     /// Packet offsets of the events' counters.
     pub events: Vec<u32>,
     /// Number of logits.
@@ -106,13 +109,14 @@ impl Image {
         let (constants, constant_len) = place_constants(plan);
         let mut shared = Extensions::default();
         body_sets().into_iter().for_each(|set| set.shared.place(plan, &mut shared));
-        Self {
+        let mut image = Self {
             records: Vec::new(),
             record_at: vec![0],
             tape_at: vec![0],
             packets,
             row_words,
             plain: Plain::place(plan, &packet_at),
+            pools: Pools::default(),
             packet_at,
             constants,
             constant_len,
@@ -122,7 +126,15 @@ impl Image {
             logits: plan.logits,
             token: plan.token,
             shared,
-        }
+        };
+        image.pools = Pools::place(&plan.groups, &image.page_sizes());
+        image
+    }
+
+    /// The bytes that a page of each group has in each memory with states.
+    pub(super) fn page_sizes(&self) -> Vec<Vec<u64>> {
+        let of_sets = self.memories().into_iter().map(|memory| memory.pages);
+        of_sets.chain([self.plain.pages.clone()]).collect()
     }
 
     /// The words of 8 bytes of the values of one row of a plan with rows.
@@ -130,16 +142,16 @@ impl Image {
         place_packets(plan).1
     }
 
-    /// The bytes that a page has of the states of generic tasks.
-    pub(super) fn page_bytes(plan: &Plan) -> u64 {
-        Plain::place(plan, &place_packets(plan).0).page
+    /// The bytes that a page of each group has of the states of generic tasks.
+    pub(super) fn page_bytes(plan: &Plan) -> Vec<u64> {
+        Plain::place(plan, &place_packets(plan).0).pages
     }
 
     /// Whether weights, states and caches lie where those of another image of the function do.
     pub fn places_as(&self, other: &Self) -> bool {
         (&self.tape_at, &self.pieces, &self.constants) == (&other.tape_at, &other.pieces, &other.constants)
             && self.plain.places_as(&other.plain)
-            && self.memories() == other.memories()
+            && (self.memories(), &self.pools) == (other.memories(), &other.pools)
     }
 
     /// The memories that the registered bodies share.

@@ -18,6 +18,7 @@ use super::source::generate;
 use super::target::GpuTarget;
 use super::trace::{self, Trace};
 use amk::Megakernel;
+use amk::rows::PoolSize;
 use amk::vm::Bindings;
 use amk_ir::DType;
 use amk_ir::graph::Instance;
@@ -374,10 +375,11 @@ impl Ready {
         forms: &WeightForms,
         known: Option<&Verified>,
     ) -> Result<Self, CudaError> {
-        Self::with_pages(kernel, instance, target, options, forms, known, 0)
+        Self::with_pages(kernel, instance, target, options, forms, known, None)
     }
 
-    /// As [`Self::new`], with pages for the states of programs with rows.
+    /// As [`Self::new`], with pages for the states of programs with rows, beside steps of up to so
+    /// many.
     pub(super) fn with_pages(
         kernel: &Megakernel,
         instance: &Instance,
@@ -385,14 +387,16 @@ impl Ready {
         options: &VmOptions,
         forms: &WeightForms,
         known: Option<&Verified>,
-        pages: u32,
+        pages: Option<(&PoolSize, u32)>,
     ) -> Result<Self, CudaError> {
         let graph = kernel.graph()?;
         let fields = options.schedule.as_ref().unwrap_or(instance.schedule_in(graph));
         let schedule = target.complete(fields);
         target.check(&schedule)?;
         let mut plan = plan_for(kernel, instance, &schedule, forms.clone())?;
-        plan.pages = pages;
+        if let Some((pages, rows)) = pages {
+            plan.set_pages(pages, rows);
+        }
         let verified = match known.filter(|known| *known.program() == plan.program) {
             Some(known) => known.clone(),
             None => verify_with(plan.program.clone(), plan.constants.clone()).map_err(Box::new)?,

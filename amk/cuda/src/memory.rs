@@ -6,12 +6,13 @@ use super::error::CudaError;
 use super::fault::FAULT_WORDS;
 use super::image::abi::VmParams;
 use super::image::{Image, Record, blocks};
+use super::pages::Pools;
 use super::params::Params;
 use super::plain;
 use super::plan::{Plan, UNIT};
 use super::run::RunOptions;
-use super::set::body_sets;
-use amk::rows::PageEdit;
+use super::set::{SharedMemory, body_sets};
+use amk::rows::{GroupName, PageChange, PageEdit};
 use amk::tensor::{Inputs, Row, Weight};
 use amk::vm::Bindings;
 use amk_ir::BufferId;
@@ -25,11 +26,12 @@ pub(super) struct Resident {
     constants: CudaSlice<bf16>,
     /// Memory shared by the fused bodies, in the order of the registered sets.
     shared: Vec<CudaSlice<u8>>,
-    /// Bytes of a page of each; 0 where it has none.
-    pages: Vec<u64>,
     plain: CudaSlice<u8>,
-    /// First byte of the pages in the plain memory, and bytes of a page; 0 where it has none.
-    states: (u64, u64),
+    /// Where pages begin in the plain memory.
+    states: u64,
+    pools: Pools,
+    /// Bytes of a page of each group, in each of the shared memories and in the plain one.
+    page_sizes: Vec<Vec<u64>>,
 }
 
 /// Memory that a program's launches read and write.
@@ -63,9 +65,10 @@ impl Resident {
         progress: &mut dyn FnMut(f64),
     ) -> Result<Self, CudaError> {
         let memories = image.memories();
-        let shared_bytes: u64 = memories.iter().map(|memory| memory.bytes).sum();
+        let bytes = |memory: &SharedMemory| memory.bytes + image.pools.bytes(&memory.pages);
+        let shared_bytes: u64 = memories.iter().map(bytes).sum();
         let tape_bytes = image.tape_at.last().copied().unwrap_or(0);
-        let plain_bytes = image.plain.bytes_with(plan.pages);
+        let plain_bytes = image.plain.bytes + image.pools.bytes(&image.plain.pages);
         check_room(context, shared_bytes + tape_bytes + plain_bytes + Memory::bytes(plan, image))?;
         let weight = |id: BufferId| bound(plan, bindings, id);
         let mut constants = vec![bf16::ZERO; image.constant_len as usize];
@@ -74,7 +77,7 @@ impl Resident {
             constants[at as usize..at as usize + values.len()].copy_from_slice(&values);
         }
         let zeros = |bytes: u64| stream.alloc_zeros::<u8>(bytes.max(1) as usize);
-        let shared = memories.iter().map(|memory| zeros(memory.bytes)).collect::<Result<Vec<_>, _>>()?;
+        let shared = memories.iter().map(|memory| zeros(bytes(memory))).collect::<Result<Vec<_>, _>>()?;
         let (tape, mut plain) = (zeros(tape_bytes)?, zeros(plain_bytes)?);
         plain::upload_states(stream, plan, image, bindings, &mut plain)?;
         let mut content = Content::new(plan, bindings);
@@ -89,31 +92,37 @@ impl Resident {
             plain,
             constants: copied(stream, &constants)?,
             shared,
-            pages: memories.iter().map(|memory| memory.page).collect(),
-            states: (image.plain.bytes, image.plain.page),
+            states: image.plain.bytes,
+            pools: image.pools.clone(),
+            page_sizes: image.page_sizes(),
         })
     }
 
-    /// Copies or clears a page of every state. Positions after those that a row may see count for
-    /// nothing, so that a page is cleared when a sequence gets it, and as a whole.
+    /// Copies or clears a page of every state of a group. Positions after those that a row may see
+    /// count for nothing, so that a page is cleared when a sequence gets it, and as a whole.
     ///
     /// # Errors
     /// [`CudaError::NoPage`], and failing driver calls.
-    pub(super) fn edit_page(&self, stream: &CudaStream, pages: u32, edit: PageEdit) -> Result<(), CudaError> {
-        let (from, to) = match edit {
-            PageEdit::Copy { from, to } => (Some(from), to),
-            PageEdit::Clear { page, first: 0 } => (None, page),
-            PageEdit::Clear { .. } => return Ok(()),
+    pub(super) fn edit_page(&self, stream: &CudaStream, group: GroupName, edit: PageEdit) -> Result<(), CudaError> {
+        let (from, to) = match edit.change {
+            PageChange::Copy { from, to } => (Some(from), to),
+            PageChange::Clear { page, first: 0 } => (None, page),
+            PageChange::Clear { .. } => return Ok(()),
         };
-        if let Some(page) = from.into_iter().chain([to]).find(|&page| page >= pages) {
-            return Err(CudaError::NoPage { page, pages });
+        let pool = self.pools.0.get(edit.group);
+        let (first, pages) = pool.map_or((0, 0), |pool| (pool.first, pool.group.pages));
+        if let Some(page) = edit.change.pages().find(|&page| page as usize >= pages) {
+            return Err(CudaError::NoPage { group, page, pages });
         }
-        let shared = self.shared.iter().zip(&self.pages).map(|(memory, &bytes)| (address(memory, stream), bytes));
-        let plain = (address(&self.plain, stream) + self.states.0, self.states.1);
-        for (first, bytes) in shared.chain([plain]).filter(|&(_, bytes)| bytes > 0) {
-            let place = |page: u32| first + u64::from(page) * bytes;
-            // SAFETY: both pages are within the memory, which has `pages` of them and outlives the
-            // stream's work: it is freed on the same stream. Programs that share it run there, too.
+        let plain = address(&self.plain, stream) + self.states;
+        let memories = self.shared.iter().map(|memory| address(memory, stream)).chain([plain]);
+        let of_group = |sizes: &Vec<u64>| sizes.get(edit.group).copied().unwrap_or(0);
+        let memories = memories.zip(self.page_sizes.iter().map(of_group));
+        for (start, bytes) in memories.filter(|&(_, bytes)| bytes > 0) {
+            let place = |page: u32| start + (u64::from(first) + u64::from(page)) * bytes;
+            // SAFETY: both pages are within the memory, which has `pages` of them from `first` on
+            // and outlives the stream's work: it is freed on the same stream. Programs that share
+            // it run there, too.
             unsafe {
                 match from {
                     None => result::memset_d8_async(place(to), 0, bytes as usize, stream.cu_stream())?,

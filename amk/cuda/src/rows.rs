@@ -16,11 +16,10 @@ use super::run::RunOptions;
 use super::start::{StartClock, StartTimes};
 use super::target::GpuTarget;
 use super::trace::Trace;
-use amk::rows::{PageEdit, PlacedRow, RowLimits, RowVm, contract};
+use amk::rows::{PageEdit, PageTables, PlacedRow, PoolSize, RowLimits, RowVm, contract};
 use amk::vm::Bindings;
 use amk::{Megakernel, Token};
 use amk_ir::graph::Instance;
-use amk_ir::rows::reach;
 use amk_ir::schedule::{PartialRing, PartialSchedule, RowSchedule};
 use amk_ir::verify::Verified;
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, PinnedHostSlice, sys};
@@ -47,8 +46,6 @@ pub struct RowsVm {
     widths: Vec<Width>,
     /// The program for steps of exactly one row, where there is one.
     alone: Option<Width>,
-    /// The last positions of which a row reads anything in any of the programs; `None`: all.
-    reach: Option<usize>,
     /// Whether such steps run that of several rows all the same.
     keeps_alike: bool,
     logits: CudaSlice<f32>,
@@ -92,8 +89,8 @@ const ROW_WORDS: usize = size_of::<RowWords>() / 4;
 
 impl RowsVm {
     /// Loads a decoder onto the first GPU, for steps of up to as many rows as the options' schedule
-    /// has, over `pages` pages of [`amk::rows::PAGE`] positions. `cache` keeps compiled device
-    /// code; `progress` is called with the fraction of weights packed.
+    /// has, over so many pages. `cache` keeps compiled device code; `progress` is called with the
+    /// fraction of weights packed.
     ///
     /// # Errors
     /// [`CudaError::Unsupported`] where a call has no body for rows, and as [`super::Vm::new`].
@@ -103,7 +100,7 @@ impl RowsVm {
         bindings: &Bindings,
         cache: &Path,
         options: &VmOptions,
-        pages: u32,
+        pages: &PoolSize,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Self, CudaError> {
         let mut clock = StartClock::start();
@@ -120,6 +117,7 @@ impl RowsVm {
                 fields.ring = PartialRing::default(); // what is given is for wide steps
             }
             let (options, began) = (VmOptions { schedule: Some(fields), ..options.clone() }, Instant::now());
+            let pages = Some((pages, rows.most));
             let ready = Ready::with_pages(kernel, instance, target, &options, &forms, None, pages)?;
             let planned = began.elapsed();
             let code = ready.code(target, cache, &options)?;
@@ -127,6 +125,7 @@ impl RowsVm {
         };
         let prepare_alone = || {
             let options = alone::options(options, fields)?;
+            let pages = Some((pages, rows.most));
             let ready = Ready::with_pages(kernel, instance, target, &options, &forms, None, pages).ok()?;
             let code = alone::has_pages(&ready).then(|| ready.code(target, cache, &options))?.ok()?;
             Some((ready, code))
@@ -169,8 +168,6 @@ impl RowsVm {
             Width::new(&stream, function, ready, shared, options.trace).ok()
         });
         let widest = widths.last().ok_or(CudaError::NoRows)?;
-        let reaches = widths.iter().map(|width| reach(width.verified.program()));
-        let reach = reaches.collect::<Option<Vec<_>>>().and_then(|all| all.into_iter().max());
         let len = rows.most as usize * widest.plan.sizes.padded_vocab() as usize;
         let words = stream.alloc_zeros::<u32>(rows.most as usize * ROW_WORDS)?;
         let logits = memory::logits(&stream, len)?;
@@ -186,7 +183,6 @@ impl RowsVm {
             target,
             widths,
             alone,
-            reach: reach.map(|reach| reach as usize),
             keeps_alike: false,
             logits,
             host_logits,
@@ -256,25 +252,27 @@ impl RowsVm {
 
     /// Uploads rows, the choices of the tokens after them and page tables.
     fn upload(&mut self, rows: &[PlacedRow]) -> Result<StepWords, CudaError> {
-        let most = RowLimits::pages_of(self.plan().sizes.context as usize);
-        self.wanted = Wanted::of(rows);
+        let pools = &self.widest().image.pools;
+        let most = RowLimits::pages_of(self.plan().sizes.context as usize) * pools.0.len();
+        let wanted_rows = Wanted::of(rows);
         let mut words = Vec::with_capacity(rows.len() * ROW_WORDS);
         let mut tables: Vec<u32> = Vec::new();
-        let mut last: Option<(&Arc<[u32]>, u32)> = None; // rows with one table are neighbours
+        let mut last: Option<(&PageTables, u32)> = None; // rows with the same tables are neighbours
         for (number, row) in rows.iter().enumerate() {
             let pages = match last {
-                Some((table, first)) if *table == row.pages => first,
+                Some((known, first)) if *known == row.pages => first,
                 _ => {
                     let first = tables.len() as u32;
-                    tables.extend(row.pages.iter().take(most));
+                    tables.extend(pools.entries(&row.pages).take(most));
                     first
                 }
             };
             last = Some((&row.pages, pages));
-            let wanted = self.wanted.place(number).map_or(0, |place| place as u32 + 1);
+            let wanted = wanted_rows.place(number).map_or(0, |place| place as u32 + 1);
             let RowWords { token, pos, pages, wanted } = RowWords { token: row.token.0, pos: row.pos.0, pages, wanted };
             words.extend([token, pos, pages, wanted]);
         }
+        self.wanted = wanted_rows;
         let choices_at = words.len() as u64 * 4;
         words.extend(choices(rows)?);
         let tables_at = words.len() as u64 * 4;
@@ -338,8 +336,7 @@ impl RowVm for RowsVm {
         RowLimits {
             rows: self.plan().rows().unwrap_or(0) as usize,
             positions: self.plan().sizes.context as usize,
-            pages: self.plan().pages as usize,
-            reach: self.reach,
+            groups: self.plan().groups.clone(),
         }
     }
 
@@ -360,8 +357,7 @@ impl RowVm for RowsVm {
     }
 
     fn edit_page(&mut self, edit: PageEdit) -> Result<(), CudaError> {
-        let Width { memory, plan, .. } = self.widest();
-        memory.resident.edit_page(&self.stream, plan.pages, edit)
+        self.widest().memory.resident.edit_page(&self.stream, self.limits().name(edit.group), edit)
     }
 
     fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), CudaError> {
@@ -369,7 +365,7 @@ impl RowVm for RowsVm {
     }
 
     fn step_rows_overlapped(&mut self, rows: Vec<PlacedRow>, host_work: &mut dyn FnMut()) -> Result<(), CudaError> {
-        contract::check(self.limits(), &rows).map_err(CudaError::Contract)?;
+        contract::check(&self.limits(), &rows).map_err(CudaError::Contract)?;
         let known = self.plan().sizes.tokens;
         if let Some(row) = rows.iter().find(|row| row.token.0 >= known) {
             return Err(CudaError::Token { token: row.token.0, tokens: known });

@@ -11,6 +11,7 @@ use super::plan::{Grouping, Plan, Planner};
 use super::run::RunOptions;
 use amk::rows::Choice;
 use amk_ir::Program;
+use amk_ir::rows::Reach;
 
 /// The fused bodies of a crate, registered with `inventory::submit!`. The built-in bodies are such
 /// a set and use only public interfaces.
@@ -189,6 +190,10 @@ pub trait SharedState: Sync {
     }
     /// Appends its parameters, the same for all launches; `at` holds the addresses of the memories.
     fn bind(&self, _image: &Image, _at: &[u64], _to: &mut Params) {}
+    /// Returns how many positions a row of a plan without rows reads of each of its states.
+    fn reaches(&self, _plan: &Plan) -> Vec<Reach> {
+        Vec::new()
+    }
     /// Returns the bytes of the states that a step at `pos` reads.
     fn state_bytes(&self, _plan: &Plan, _pos: u32) -> u64 {
         0
@@ -198,12 +203,12 @@ pub trait SharedState: Sync {
 /// Memory shared by tasks, written in a launch only by the bodies themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedMemory {
-    /// Size in bytes.
+    /// Size in bytes, of what does not lie in pages.
     pub bytes: u64,
     /// The weights that it holds, one after the other, and their formats; zeros without any.
     pub content: Vec<(amk_ir::BufferId, SharedForm)>,
-    /// Bytes of each page of states that it holds, if these lie in pages; 0: it has none.
-    pub page: u64,
+    /// Bytes that a page of each group has of the states that it holds, if these lie in pages.
+    pub pages: Vec<u64>,
 }
 
 /// The format of a weight's elements in memory.

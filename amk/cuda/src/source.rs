@@ -51,11 +51,16 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     out.push_str("__device__ __forceinline__ void bodies_see_logits(Worker&, const float*, u32, u32);\n");
     let _ = writeln!(out, "#define AMK_ROWS {}", plan.rows().unwrap_or(0));
     let _ = writeln!(out, "#define AMK_ROW_PACKETS {}", u32::from(plan.has_row_packets()));
+    let _ = writeln!(out, "#define AMK_GROUPS {}", plan.groups.len().max(1));
     if let Some(rows) = plan.rows() {
         let words = Image::row_words(plan);
         let _ = writeln!(out, "#define AMK_ROW_WORDS {words}u\n#define AMK_ROW_SCRATCH {}", row_scratch(rows));
-        let (page, floats) = (amk::rows::PAGE, Image::page_bytes(plan) / 4);
-        let _ = writeln!(out, "#define AMK_PAGE {page}u\n#define AMK_PAGE_FLOATS {floats}u");
+        let floats = Image::page_bytes(plan).into_iter().map(|bytes| bytes / 4);
+        let _ = writeln!(out, "#define AMK_PAGE {}u", amk::rows::PAGE);
+        let _ = match plan.groups.len() {
+            0 | 1 => writeln!(out, "#define AMK_PAGE_FLOATS {}u", floats.sum::<u64>()),
+            _ => writeln!(out, "#define AMK_PAGE_FLOATS_OF(group) ({})", by_group("group", floats)),
+        };
         let _ = writeln!(out, "#define AMK_POSITIONS {}u", plan.sizes.context);
     }
     out.push_str(&kinds_of_records(plan));
@@ -138,6 +143,12 @@ fn kinds_of_records(plan: &Plan) -> String {
         any(skips),
         counts.first().copied().unwrap_or(0)
     )
+}
+
+/// Renders a choice of numbers by a group's number, the value of `group`.
+pub fn by_group(group: &str, numbers: impl IntoIterator<Item = u64>) -> String {
+    let cases = numbers.into_iter().enumerate().map(|(number, value)| format!("({group}) == {number} ? {value}ull : "));
+    cases.collect::<String>() + "0ull"
 }
 
 /// Renders the cases of a switch over the records' `op`.

@@ -1,7 +1,9 @@
-//! The contract of a step, checked by every VM before it runs: no page that a row writes is one
-//! that a row of another sequence can see, and what a row reads has a page.
+//! The contract of a step, checked by every VM before it runs: of each group of states, no page
+//! that a row writes is one that a row of another sequence can see, and what a row reads has a
+//! page.
 
-use super::{HOLE, PAGE, PlacedRow, RowLimits};
+use super::{GroupName, HOLE, PAGE, PlacedRow, RowLimits};
+use core::ops::Range;
 use std::collections::HashMap;
 
 /// How the rows of a step break its contract.
@@ -25,9 +27,21 @@ pub enum Breach {
         /// Positions of the context.
         positions: usize,
     },
+    /// A row has more or fewer page tables than there are groups.
+    #[error("row {row} has {found} page tables, and the states are {groups} groups")]
+    Tables {
+        /// The row.
+        row: usize,
+        /// Its page tables.
+        found: usize,
+        /// The groups.
+        groups: usize,
+    },
     /// A page table has no page for a position.
-    #[error("row {row} is at position {pos}, and its page table has {pages} pages of {PAGE} positions")]
+    #[error("row {row} is at position {pos}, and its page table{group} has {pages} pages of {PAGE} positions")]
     Short {
+        /// The group.
+        group: GroupName,
         /// The row.
         row: usize,
         /// Its position.
@@ -36,8 +50,10 @@ pub enum Breach {
         pages: usize,
     },
     /// A page table names a page that does not exist.
-    #[error("the page table of row {row} names page {page}; there are {pages}")]
+    #[error("the page table{group} of row {row} names page {page}; there are {pages}")]
     Unknown {
+        /// The group.
+        group: GroupName,
         /// The row.
         row: usize,
         /// The page.
@@ -46,8 +62,12 @@ pub enum Breach {
         pages: usize,
     },
     /// A page that a row reads was given back.
-    #[error("row {row} is at position {pos} and reads from {first} on, and its page table has a hole before {end}")]
+    #[error(
+        "row {row} is at position {pos} and reads from {first} on, and its page table{group} has a hole before {end}"
+    )]
     Hole {
+        /// The group.
+        group: GroupName,
         /// The row.
         row: usize,
         /// Its position.
@@ -64,8 +84,10 @@ pub enum Breach {
         row: usize,
     },
     /// A page that is written is also in another place, of the same table or of another sequence's.
-    #[error("row {writer} writes page {page}, which row {other} has too")]
+    #[error("row {writer} writes page {page}{group}, which row {other} has too")]
     Shared {
+        /// The group.
+        group: GroupName,
         /// The row that writes.
         writer: usize,
         /// The page.
@@ -79,29 +101,36 @@ pub enum Breach {
 ///
 /// # Errors
 /// The first [`Breach`].
-pub fn check(limits: RowLimits, rows: &[PlacedRow]) -> Result<(), Breach> {
+pub fn check(limits: &RowLimits, rows: &[PlacedRow]) -> Result<(), Breach> {
     let most = limits.rows;
     if rows.is_empty() || rows.len() > most {
         return Err(Breach::Rows { found: rows.len(), most });
     }
     rows.iter().enumerate().try_for_each(|(number, row)| fits(limits, number, row))?;
     let chunks = chunks(rows)?;
-    let mut writers = Writers { written: vec![0; limits.pages.div_ceil(64)], first: HashMap::new() };
-    for chunk in &chunks {
+    (0..limits.groups.len()).try_for_each(|group| alone(limits, group, rows, &chunks))
+}
+
+/// Checks that a page of a group that a chunk writes is in no other place.
+fn alone(limits: &RowLimits, number: usize, rows: &[PlacedRow], chunks: &[Range<usize>]) -> Result<(), Breach> {
+    let group = limits.name(number);
+    let mut writers = Writers { written: vec![0; limits.groups[number].pages.div_ceil(64)], first: HashMap::new() };
+    for chunk in chunks {
         let last = &rows[chunk.end - 1];
-        for &page in &last.pages[rows[chunk.start].pos.index() / PAGE..=last.pos.index() / PAGE] {
+        for &page in &last.pages.of(number)[rows[chunk.start].pos.index() / PAGE..=last.pos.index() / PAGE] {
             if let Some(writer) = writers.insert(page, chunk.start) {
-                return Err(Breach::Shared { writer, page, other: chunk.start });
+                return Err(Breach::Shared { group, writer, page, other: chunk.start });
             }
         }
     }
-    for chunk in &chunks {
+    for chunk in chunks {
         let last = &rows[chunk.end - 1];
         let (blocks, first) = (last.pos.index() / PAGE + 1, rows[chunk.start].pos.index() / PAGE);
-        for (block, &page) in last.pages[..blocks].iter().enumerate().filter(|(_, page)| **page != HOLE) {
+        let pages = last.pages.of(number)[..blocks].iter().enumerate();
+        for (block, &page) in pages.filter(|(_, page)| **page != HOLE) {
             match writers.get(page) {
                 Some(writer) if writer != chunk.start || block < first => {
-                    return Err(Breach::Shared { writer, page, other: chunk.start });
+                    return Err(Breach::Shared { group, writer, page, other: chunk.start });
                 }
                 _ => {}
             }
@@ -131,28 +160,39 @@ impl Writers {
     }
 }
 
-fn fits(limits: RowLimits, row: usize, placed: &PlacedRow) -> Result<(), Breach> {
-    let PlacedRow { pos, pages: table, .. } = placed;
-    let RowLimits { positions, pages, .. } = limits;
+fn fits(limits: &RowLimits, row: usize, placed: &PlacedRow) -> Result<(), Breach> {
+    let PlacedRow { pos, pages: tables, .. } = placed;
+    let positions = limits.positions;
     if pos.index() >= positions {
         return Err(Breach::Context { row, pos: pos.0, positions });
     }
-    let blocks = pos.index() / PAGE + 1;
-    let Some(own) = table.get(..blocks) else { return Err(Breach::Short { row, pos: pos.0, pages: table.len() }) };
-    // A row's own page is none that it may leave behind.
-    let first = limits.first_read(pos.index()).min(pos.index());
-    if let Some(hole) = own[first / PAGE..].iter().rposition(|&page| page == HOLE) {
-        return Err(Breach::Hole { row, pos: pos.0, first, end: (first / PAGE + hole + 1) * PAGE });
+    let (found, groups) = (tables.iter().len(), limits.groups.len());
+    if found != groups {
+        return Err(Breach::Tables { row, found, groups });
     }
-    match own.iter().find(|&&page| page != HOLE && page as usize >= pages) {
-        Some(&page) => Err(Breach::Unknown { row, page, pages }),
+    tables.iter().enumerate().try_for_each(|(group, table)| has_pages(limits, group, (row, pos.index()), table))
+}
+
+/// Checks that a table of a group has a page for each position that a row touches.
+fn has_pages(limits: &RowLimits, number: usize, (row, at): (usize, usize), table: &[u32]) -> Result<(), Breach> {
+    let (group, of, pos) = (limits.name(number), &limits.groups[number], at as u32);
+    let Some(own) = table.get(..at / PAGE + 1) else {
+        return Err(Breach::Short { group, row, pos, pages: table.len() });
+    };
+    // A row's own page is none that it may leave behind.
+    let first = of.first_read(at).min(at);
+    if let Some(hole) = own[first / PAGE..].iter().rposition(|&page| page == HOLE) {
+        return Err(Breach::Hole { group, row, pos, first, end: (first / PAGE + hole + 1) * PAGE });
+    }
+    match own.iter().find(|&&page| page != HOLE && page as usize >= of.pages) {
+        Some(&page) => Err(Breach::Unknown { group, row, page, pages: of.pages }),
         None => Ok(()),
     }
 }
 
-/// The rows by sequence: neighbours with one table.
-fn chunks(rows: &[PlacedRow]) -> Result<Vec<core::ops::Range<usize>>, Breach> {
-    let mut chunks: Vec<core::ops::Range<usize>> = Vec::new();
+/// The rows by sequence: neighbours with the same tables.
+fn chunks(rows: &[PlacedRow]) -> Result<Vec<Range<usize>>, Breach> {
+    let mut chunks: Vec<Range<usize>> = Vec::new();
     for (number, row) in rows.iter().enumerate() {
         let before = number.checked_sub(1).map(|before| &rows[before]);
         match (before.filter(|before| before.pages == row.pages), chunks.last_mut()) {
@@ -167,38 +207,41 @@ fn chunks(rows: &[PlacedRow]) -> Result<Vec<core::ops::Range<usize>>, Breach> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::rows::{PageGroup, PageTables};
     use crate::tensor::{Pos, Token};
     use std::sync::Arc;
 
-    const LIMITS: RowLimits = RowLimits { rows: 6, positions: 300, pages: 8, reach: None };
+    fn limits() -> RowLimits {
+        RowLimits::new(6, 300, 8)
+    }
 
     fn row(pos: u32, pages: &[u32]) -> PlacedRow {
-        PlacedRow { token: Token(0), pos: Pos(pos), pages: Arc::from(pages), wanted: false, choice: None }
+        PlacedRow { token: Token(0), pos: Pos(pos), pages: pages.into(), wanted: false, choice: None }
     }
 
     fn breach(rows: &[PlacedRow]) -> String {
-        check(LIMITS, rows).expect_err("a breach").to_string()
+        check(&limits(), rows).expect_err("a breach").to_string()
     }
 
     #[test]
     fn sequences_may_share_what_they_read() {
         let forks = [row(128, &[1, 2, 3]), row(129, &[1, 2, 3]), row(128, &[1, 2, 4]), row(5, &[0])];
-        assert_eq!(check(LIMITS, &forks), Ok(()));
+        assert_eq!(check(&limits(), &forks), Ok(()));
         let prompt: Vec<PlacedRow> = (62..67).map(|pos| row(pos, &[5, 6])).collect();
-        assert_eq!(check(LIMITS, &prompt), Ok(()));
+        assert_eq!(check(&limits(), &prompt), Ok(()));
     }
 
     #[test]
     fn a_hole_is_where_no_row_reads() {
-        let limits = RowLimits { reach: Some(10), ..LIMITS };
-        let hole = |rows: &[PlacedRow]| check(limits, rows).map_err(|breach| breach.to_string());
+        let window = RowLimits { groups: vec![PageGroup { pages: 8, reach: Some(10) }], ..limits() };
+        let hole = |rows: &[PlacedRow]| check(&window, rows).map_err(|breach| breach.to_string());
         assert_eq!(hole(&[row(73, &[HOLE, 1])]), Ok(()));
         let reads = "row 0 is at position 72 and reads from 63 on, and its page table has a hole before 64";
         assert_eq!(hole(&[row(72, &[HOLE, 1]), row(73, &[HOLE, 1])]), Err(reads.to_owned()));
         assert!(hole(&[row(130, &[0, HOLE, 1])]).is_err());
         assert_eq!(hole(&[row(140, &[0, HOLE, 1]), row(140, &[HOLE, HOLE, 2])]), Ok(()));
         assert!(hole(&[row(140, &[0, 1, HOLE])]).is_err(), "its own page");
-        assert!(check(LIMITS, &[row(140, &[HOLE, 1, 2])]).is_err(), "it reads all positions");
+        assert!(check(&limits(), &[row(140, &[HOLE, 1, 2])]).is_err(), "it reads all positions");
     }
 
     #[test]
@@ -219,5 +262,46 @@ mod tests {
         assert_eq!(breach(&[row(70, &[2, 2])]), "row 0 writes page 2, which row 0 has too");
         let apart = [row(1, &[1]), row(1, &[2]), row(2, &[1])];
         assert_eq!(breach(&apart), "row 0 writes page 1, which row 2 has too");
+    }
+
+    /// Of three pages of which all positions are read, and two of which the last ten are.
+    #[test]
+    fn each_group_is_checked_and_named() {
+        let groups = vec![PageGroup { pages: 3, reach: None }, PageGroup { pages: 2, reach: Some(10) }];
+        let limits = RowLimits { groups, ..limits() };
+        let row = |pos, tables: [&[u32]; 2]| {
+            let pages: PageTables = tables.into_iter().map(Arc::from).collect();
+            PlacedRow { pages, ..row(pos, &[]) }
+        };
+        let found = |rows: &[PlacedRow]| check(&limits, rows).map_err(|breach| breach.to_string());
+        assert_eq!(found(&[row(140, [&[0, 1, 2], &[HOLE, 0, 1]])]), Ok(()));
+        assert_eq!(found(&[row(74, [&[0, 1], &[HOLE, 0]]), row(5, [&[2], &[1]])]), Ok(()));
+        for (rows, expected) in [
+            (
+                vec![row(140, [&[HOLE, 1, 2], &[HOLE, 0, 1]])],
+                "reads from 0 on, and its page table of group 0 (all positions) has a hole before 64",
+            ),
+            (
+                vec![row(72, [&[0, 1], &[HOLE, 0]])],
+                "from 63 on, and its page table of group 1 (the last 10 positions) has a hole",
+            ),
+            (
+                vec![row(5, [&[2], &[2]])],
+                "the page table of group 1 (the last 10 positions) of row 0 names page 2; there are 2",
+            ),
+            (vec![row(70, [&[0, 1], &[0]])], "its page table of group 1 (the last 10 positions) has 1 pages"),
+            (
+                vec![row(5, [&[0], &[0]]), row(5, [&[1], &[0]])],
+                "row 0 writes page 0 of group 1 (the last 10 positions), which row 1",
+            ),
+            (
+                vec![row(5, [&[0], &[0]]), row(5, [&[0], &[1]])],
+                "row 0 writes page 0 of group 0 (all positions), which row 1",
+            ),
+            (vec![self::row(5, &[0])], "row 0 has 1 page tables, and the states are 2 groups"),
+        ] {
+            let breach = found(&rows).expect_err("a breach");
+            assert!(breach.contains(expected), "{breach}");
+        }
     }
 }

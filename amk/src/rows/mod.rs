@@ -2,13 +2,15 @@
 //! many.
 //!
 //! ```text
-//! Row (token, position, sequence, wanted) ─► Sequences::place ─► PlacedRow (token, position, page table) ─► VM
-//!                                              page tables, a pool of pages, the contract of a step
+//! Row (token, position, sequence, wanted) ─► Sequences::place ─► PlacedRow (token, position, page tables) ─► VM
+//!                                            by group of states: page tables, a pool of pages; the contract
 //! ```
 //!
 //! [`amk_ir::rows`] has the meaning of a step. [`Sequences`] keeps the books for every VM: who has
 //! which page of [`PAGE`] positions, which of them are shared, which are free. A VM that has rows
 //! ([`RowVm`]) owns the memory of the pages, and checks the [`contract`] of each step itself.
+//! States of which rows read equally many positions are a group ([`PageGroup`]), with pages and
+//! page tables of its own: most models have one.
 //!
 //! A row may say how the token after it is chosen ([`Choice`]): a VM that chooses itself
 //! ([`RowVm::chooses`]) then gives the token instead of the logits.
@@ -17,11 +19,15 @@ mod choice;
 pub mod contract;
 mod pool;
 mod sequences;
+mod size;
+mod tables;
 mod vm;
 
 pub use choice::{Choice, Draw, LogitChange, Outcome};
-pub use sequences::{PageEdit, Placed, RowsError, SequenceId, Sequences};
-pub use vm::{HOLE, PlacedRow, ROLLBACK, RowLimits, RowVm};
+pub use sequences::{PageChange, PageEdit, Placed, RowsError, SequenceId, Sequences};
+pub use size::PoolSize;
+pub use tables::{HOLE, PageTables};
+pub use vm::{GroupName, PageGroup, PlacedRow, ROLLBACK, RowLimits, RowVm};
 
 use crate::tensor::{Pos, Token};
 

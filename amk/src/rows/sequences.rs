@@ -1,7 +1,7 @@
 //! Sequences, their page tables, and the contract of a step.
 
 use super::pool::Pool;
-use super::{HOLE, PAGE, PlacedRow, ROLLBACK, Row, RowLimits};
+use super::{GroupName, HOLE, PAGE, PageGroup, PageTables, PlacedRow, ROLLBACK, Row, RowLimits};
 use core::ops::Range;
 use core::{fmt, mem};
 use std::collections::BTreeMap;
@@ -70,9 +70,11 @@ pub enum RowsError {
         /// Positions of the context.
         positions: usize,
     },
-    /// There are not enough free pages.
-    #[error("out of pages: the step needs {needed} of {PAGE} positions, {free} of {pages} are free")]
+    /// A group has not enough free pages.
+    #[error("out of pages{group}: the step needs {needed} of {PAGE} positions, {free} of {pages} are free")]
     Pages {
+        /// The group.
+        group: GroupName,
         /// Pages that the step needs.
         needed: usize,
         /// Free ones.
@@ -92,10 +94,12 @@ pub enum RowsError {
     },
     /// Rows after the positions to keep would read pages that were given back.
     #[error(
-        "{sequence} cannot go on after {kept} positions: rows there read pages before position {first}, which were \
-         given back"
+        "{sequence} cannot go on after {kept} positions: rows there read pages{group} before position {first}, which \
+         were given back"
     )]
     GivenBack {
+        /// The group.
+        group: GroupName,
         /// The sequence.
         sequence: SequenceId,
         /// Positions to keep.
@@ -114,9 +118,18 @@ pub struct Placed {
     pub rows: Vec<PlacedRow>,
 }
 
-/// A change of a page, of every state.
+/// A change of a page, of every state of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum PageEdit {
+pub struct PageEdit {
+    /// The group.
+    pub group: usize,
+    /// What is done to which of its pages.
+    pub change: PageChange,
+}
+
+/// What is done to a page.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum PageChange {
     /// Copies a shared page: a sequence goes on in the copy.
     Copy {
         /// The page.
@@ -133,25 +146,92 @@ pub enum PageEdit {
     },
 }
 
-/// A sequence's page table.
-#[derive(Clone, Debug, Default)]
+impl PageChange {
+    /// The pages that it touches.
+    pub fn pages(self) -> impl Iterator<Item = u32> {
+        let (from, to) = match self {
+            Self::Copy { from, to } => (Some(from), to),
+            Self::Clear { page, .. } => (None, page),
+        };
+        from.into_iter().chain([to])
+    }
+}
+
+/// A sequence: its page tables, group by group.
+#[derive(Clone, Debug)]
 struct Sequence {
+    tables: Vec<Table>,
+    /// Positions that have been written.
+    len: usize,
+    /// Whether its last pages may hold something behind them: of what was rolled back, or of the
+    /// sequence that it was forked from.
+    stale: bool,
+}
+
+/// A sequence's page table of a group.
+#[derive(Clone, Debug, Default)]
+struct Table {
     /// The page of each block of positions.
     pages: Vec<u32>,
     /// Blocks whose pages were given back, the first ones: [`HOLE`]s.
     holes: usize,
-    /// Positions that have been written.
-    len: usize,
-    /// Whether its last page may hold something behind them: of what was rolled back, or of the
-    /// sequence that it was forked from.
-    stale: bool,
+}
+
+impl Table {
+    /// The pages that were not given back.
+    fn kept(&self) -> &[u32] {
+        &self.pages[self.holes..]
+    }
+
+    /// Removes the blocks behind the first `len` positions. Returns their pages.
+    fn cut(&mut self, len: usize) -> impl Iterator<Item = u32> + use<> {
+        let left = self.pages.split_off(RowLimits::pages_of(len));
+        self.holes = self.holes.min(self.pages.len());
+        left.into_iter().filter(|&page| page != HOLE)
+    }
+
+    /// The page to which a sequence of so many positions appends next, if it is there.
+    fn open_page(&self, len: usize) -> Option<u32> {
+        (!len.is_multiple_of(PAGE)).then(|| self.pages[len / PAGE])
+    }
+
+    /// Takes pages for new positions from the pool, which has them. Where something `stale` may lie
+    /// behind the last position, it is cleared.
+    fn extend(&mut self, new: &Range<usize>, stale: bool, pool: &mut Pool, change: &mut dyn FnMut(PageChange)) {
+        if let Some(open) = self.pages.get_mut(new.start / PAGE) {
+            if pool.users(*open) > 1
+                && let Some((copy, _)) = pool.take()
+            {
+                pool.release(*open);
+                change(PageChange::Copy { from: mem::replace(open, copy), to: copy });
+            }
+            if stale {
+                change(PageChange::Clear { page: *open, first: (new.start % PAGE) as u32 });
+            }
+        }
+        while self.pages.len() < RowLimits::pages_of(new.end)
+            && let Some((page, used)) = pool.take()
+        {
+            if used {
+                change(PageChange::Clear { page, first: 0 });
+            }
+            self.pages.push(page);
+        }
+    }
+
+    /// The blocks whose pages the next row of a sequence of so many positions leaves behind.
+    fn left_behind(&self, group: &PageGroup, len: usize) -> Range<usize> {
+        let kept = group.first_read(len.saturating_sub(ROLLBACK)) / PAGE;
+        self.holes..kept.max(self.holes)
+    }
 }
 
 /// The sequences of a VM.
 #[derive(Clone, Debug)]
 pub struct Sequences {
     limits: RowLimits,
-    pool: Pool,
+    /// The pages of each group.
+    pools: Vec<Pool>,
     slots: Vec<(u32, Option<Sequence>)>,
 }
 
@@ -165,18 +245,19 @@ struct Chunk {
 impl Sequences {
     /// No sequences.
     pub fn new(limits: RowLimits) -> Self {
-        let pages = u32::try_from(limits.pages).unwrap_or(u32::MAX);
-        Self { limits, pool: Pool::new(pages), slots: Vec::new() }
+        let pages = |group: &PageGroup| u32::try_from(group.pages).unwrap_or(u32::MAX);
+        let pools = limits.groups.iter().map(|group| Pool::new(pages(group))).collect();
+        Self { limits, pools, slots: Vec::new() }
     }
 
     /// The sizes.
-    pub fn limits(&self) -> RowLimits {
-        self.limits
+    pub fn limits(&self) -> &RowLimits {
+        &self.limits
     }
 
-    /// Free pages.
-    pub fn free_pages(&self) -> usize {
-        self.pool.free()
+    /// Free pages of each group.
+    pub fn free_pages(&self) -> Vec<usize> {
+        self.pools.iter().map(Pool::free).collect()
     }
 
     /// The sequences that exist.
@@ -187,7 +268,8 @@ impl Sequences {
 
     /// Adds an empty sequence. It takes no page before its first row.
     pub fn add(&mut self) -> SequenceId {
-        self.insert(Sequence::default())
+        let tables = vec![Table::default(); self.pools.len()];
+        self.insert(Sequence { tables, len: 0, stale: false })
     }
 
     fn insert(&mut self, sequence: Sequence) -> SequenceId {
@@ -204,9 +286,11 @@ impl Sequences {
         slot.and_then(|(_, sequence)| sequence.as_ref()).ok_or(RowsError::Unknown(id))
     }
 
-    fn get_mut(&mut self, id: SequenceId) -> Result<&mut Sequence, RowsError> {
+    /// A sequence, with the sizes and the pages of each group.
+    fn get_mut(&mut self, id: SequenceId) -> Result<(&mut Sequence, &[PageGroup], &mut [Pool]), RowsError> {
         let slot = self.slots.get_mut(id.slot as usize).filter(|(generation, _)| *generation == id.generation);
-        slot.and_then(|(_, sequence)| sequence.as_mut()).ok_or(RowsError::Unknown(id))
+        let sequence = slot.and_then(|(_, sequence)| sequence.as_mut()).ok_or(RowsError::Unknown(id))?;
+        Ok((sequence, &self.limits.groups, &mut self.pools))
     }
 
     /// Positions of a sequence.
@@ -222,13 +306,13 @@ impl Sequences {
         self.ids().next().is_none()
     }
 
-    /// Pages that a sequence has and shares with no other.
+    /// Pages of each group that a sequence has and shares with no other.
     ///
     /// # Errors
     /// [`RowsError::Unknown`].
-    pub fn own_pages(&self, id: SequenceId) -> Result<usize, RowsError> {
-        let Sequence { pages, holes, .. } = self.get(id)?;
-        Ok(pages[*holes..].iter().filter(|&&page| self.pool.users(page) == 1).count())
+    pub fn own_pages(&self, id: SequenceId) -> Result<Vec<usize>, RowsError> {
+        let own = |(table, pool): (&Table, &Pool)| table.kept().iter().filter(|&&page| pool.users(page) == 1).count();
+        Ok(self.get(id)?.tables.iter().zip(&self.pools).map(own).collect())
     }
 
     /// Checks that a sequence can go on after its first `len` positions: it has these, and all that
@@ -241,9 +325,11 @@ impl Sequences {
         if len > sequence.len {
             return Err(RowsError::Truncate { sequence: id, len: sequence.len, kept: len });
         }
-        let holes = sequence.holes.min(RowLimits::pages_of(len));
-        if holes > self.limits.first_read(len) / PAGE {
-            return Err(RowsError::GivenBack { sequence: id, kept: len, first: sequence.holes * PAGE });
+        for (number, (table, group)) in sequence.tables.iter().zip(&self.limits.groups).enumerate() {
+            if table.holes.min(RowLimits::pages_of(len)) > group.first_read(len) / PAGE {
+                let (group, first) = (self.limits.name(number), table.holes * PAGE);
+                return Err(RowsError::GivenBack { group, sequence: id, kept: len, first });
+            }
         }
         Ok(())
     }
@@ -256,11 +342,12 @@ impl Sequences {
     pub fn fork(&mut self, id: SequenceId, len: usize) -> Result<SequenceId, RowsError> {
         self.can_keep(id, len)?;
         let original = self.get(id)?;
-        let pages = original.pages[..RowLimits::pages_of(len)].to_vec();
-        let holes = original.holes.min(pages.len());
-        let stale = original.stale || len < original.len;
-        pages[holes..].iter().for_each(|&page| self.pool.share(page));
-        Ok(self.insert(Sequence { pages, holes, len, stale }))
+        let mut fork = Sequence { len, stale: original.stale || len < original.len, ..original.clone() };
+        for (table, pool) in fork.tables.iter_mut().zip(&mut self.pools) {
+            let _ = table.cut(len);
+            table.kept().iter().for_each(|&page| pool.share(page));
+        }
+        Ok(self.insert(fork))
     }
 
     /// Keeps the first `len` positions of a sequence; the others can be written again. What its
@@ -271,12 +358,12 @@ impl Sequences {
     /// As [`Self::can_keep`].
     pub fn truncate(&mut self, id: SequenceId, len: usize) -> Result<(), RowsError> {
         self.can_keep(id, len)?;
-        let sequence = self.get_mut(id)?;
+        let (sequence, _, pools) = self.get_mut(id)?;
         sequence.stale |= len < sequence.len;
         sequence.len = len;
-        let left = sequence.pages.split_off(RowLimits::pages_of(len));
-        sequence.holes = sequence.holes.min(sequence.pages.len());
-        left.into_iter().filter(|&page| page != HOLE).for_each(|page| self.pool.release(page));
+        for (table, pool) in sequence.tables.iter_mut().zip(pools) {
+            table.cut(len).for_each(|page| pool.release(page));
+        }
         Ok(())
     }
 
@@ -300,22 +387,18 @@ impl Sequences {
     pub fn place(&mut self, rows: &[Row]) -> Result<Placed, RowsError> {
         let chunks = self.chunks(rows)?;
         let counts: Vec<_> = chunks.iter().map(|chunk| (chunk.sequence, chunk.len)).collect();
-        let needed = self.pages_for(&counts)?;
-        let (free, pages) = (self.pool.free(), self.pool.pages());
-        if needed > free {
-            return Err(RowsError::Pages { needed, free, pages });
-        }
+        self.check_room(&counts)?;
         let mut placed = Placed { edits: Vec::new(), rows: Vec::with_capacity(rows.len()) };
         for chunk in &chunks {
             self.give_back(chunk.sequence)?;
         }
         for chunk in &chunks {
-            let table = self.extend(chunk, &mut placed.edits)?;
+            let tables = self.extend(chunk, &mut placed.edits)?;
             let rows = rows[chunk.first..chunk.first + chunk.len].iter();
             placed.rows.extend(rows.map(|&Row { token, pos, wanted, .. }| PlacedRow {
                 token,
                 pos,
-                pages: Arc::clone(&table),
+                pages: tables.clone(),
                 wanted,
                 choice: None,
             }));
@@ -351,78 +434,73 @@ impl Sequences {
         Ok(chunks)
     }
 
-    /// The page to which a sequence appends next, if it is there.
-    fn open_page(sequence: &Sequence) -> Option<u32> {
-        (!sequence.len.is_multiple_of(PAGE)).then(|| sequence.pages[sequence.len / PAGE])
-    }
-
-    /// The blocks of a sequence whose pages its next row leaves behind.
-    fn left_behind(&self, sequence: &Sequence) -> Range<usize> {
-        let kept = self.limits.first_read(sequence.len.saturating_sub(ROLLBACK)) / PAGE;
-        sequence.holes..kept.max(sequence.holes)
-    }
-
     /// Gives back the pages that neither the next rows of a sequence read nor those that it can be
     /// rolled back to.
     fn give_back(&mut self, id: SequenceId) -> Result<(), RowsError> {
-        let left = self.left_behind(self.get(id)?);
-        let sequence = self.get_mut(id)?;
-        sequence.holes = left.end;
-        let pages: Vec<u32> = sequence.pages[left].iter_mut().map(|page| mem::replace(page, HOLE)).collect();
-        pages.into_iter().for_each(|page| self.pool.release(page));
+        let (Sequence { tables, len, .. }, groups, pools) = self.get_mut(id)?;
+        for ((table, group), pool) in tables.iter_mut().zip(groups).zip(pools) {
+            let left = table.left_behind(group, *len);
+            table.holes = left.end;
+            table.pages[left].iter_mut().for_each(|page| pool.release(mem::replace(page, HOLE)));
+        }
         Ok(())
     }
 
-    /// Free pages that a step needs for so many rows of each sequence: new ones, and copies of
-    /// shared ones, less those that the step gives back. The last sequence that appends to a page
-    /// keeps it.
+    /// Free pages of each group that a step needs for so many rows of each sequence: new ones, and
+    /// copies of shared ones, less those that the step gives back. The last sequence that appends
+    /// to a page keeps it.
     ///
     /// # Errors
     /// [`RowsError::Unknown`].
-    pub fn pages_for(&self, counts: &[(SequenceId, usize)]) -> Result<usize, RowsError> {
+    pub fn pages_for(&self, counts: &[(SequenceId, usize)]) -> Result<Vec<usize>, RowsError> {
+        let with_rows = |&(id, rows): &(SequenceId, usize)| Ok((self.get(id)?, rows));
+        let counts: Vec<(&Sequence, usize)> = counts.iter().map(with_rows).collect::<Result<_, RowsError>>()?;
+        Ok((0..self.pools.len()).map(|group| self.pages_of_group(group, &counts)).collect())
+    }
+
+    fn pages_of_group(&self, group: usize, counts: &[(&Sequence, usize)]) -> usize {
+        let (pool, limits) = (&self.pools[group], &self.limits.groups[group]);
         let (mut new, mut open, mut left) = (0, BTreeMap::<u32, u32>::new(), BTreeMap::<u32, u32>::new());
-        for &(id, rows) in counts {
-            let sequence = self.get(id)?;
-            new += RowLimits::pages_of(sequence.len + rows) - sequence.pages.len();
-            if let Some(page) = Self::open_page(sequence) {
+        for &(&Sequence { ref tables, len, .. }, rows) in counts {
+            let table = &tables[group];
+            new += RowLimits::pages_of(len + rows) - table.pages.len();
+            if let Some(page) = table.open_page(len) {
                 *open.entry(page).or_default() += 1;
             }
-            for &page in &sequence.pages[self.left_behind(sequence)] {
+            for &page in &table.pages[table.left_behind(limits, len)] {
                 *left.entry(page).or_default() += 1;
             }
         }
-        let users = |page: &u32| self.pool.users(*page) - left.get(page).copied().unwrap_or(0);
+        let users = |page: &u32| pool.users(*page) - left.get(page).copied().unwrap_or(0);
         let copies: usize = open.iter().map(|(page, &appending)| appending.min(users(page) - 1) as usize).sum();
         let free = left.keys().filter(|page| users(page) == 0).count();
-        Ok((new + copies).saturating_sub(free))
+        (new + copies).saturating_sub(free)
     }
 
-    /// Gives a sequence the pages for its rows.
-    fn extend(&mut self, chunk: &Chunk, edits: &mut Vec<PageEdit>) -> Result<Arc<[u32]>, RowsError> {
-        let Sequence { mut pages, holes, len, stale } = self.get(chunk.sequence)?.clone();
-        let out = || RowsError::Pages { needed: 1, free: 0, pages: self.limits.pages };
-        if let Some(open) = pages.get_mut(len / PAGE) {
-            if self.pool.users(*open) > 1 {
-                let (copy, _) = self.pool.take().ok_or_else(out)?;
-                self.pool.release(*open);
-                edits.push(PageEdit::Copy { from: *open, to: copy });
-                *open = copy;
-            }
-            if stale {
-                edits.push(PageEdit::Clear { page: *open, first: (len % PAGE) as u32 });
+    /// Checks that each group has the pages for a step of so many rows of each sequence.
+    ///
+    /// # Errors
+    /// [`RowsError::Unknown`], and [`RowsError::Pages`] of the first group that lacks some.
+    pub fn check_room(&self, counts: &[(SequenceId, usize)]) -> Result<(), RowsError> {
+        for (number, (needed, pool)) in self.pages_for(counts)?.into_iter().zip(&self.pools).enumerate() {
+            let (free, pages) = (pool.free(), pool.pages());
+            if needed > free {
+                return Err(RowsError::Pages { group: self.limits.name(number), needed, free, pages });
             }
         }
-        let len = len + chunk.len;
-        while pages.len() < RowLimits::pages_of(len) {
-            let (page, used) = self.pool.take().ok_or_else(out)?;
-            if used {
-                edits.push(PageEdit::Clear { page, first: 0 });
-            }
-            pages.push(page);
+        Ok(())
+    }
+
+    /// Gives a sequence the pages for its rows, which are there.
+    fn extend(&mut self, chunk: &Chunk, edits: &mut Vec<PageEdit>) -> Result<PageTables, RowsError> {
+        let (sequence, _, pools) = self.get_mut(chunk.sequence)?;
+        let new = sequence.len..sequence.len + chunk.len;
+        for (group, (table, pool)) in sequence.tables.iter_mut().zip(pools).enumerate() {
+            let mut change = |change| edits.push(PageEdit { group, change });
+            table.extend(&new, sequence.stale, pool, &mut change);
         }
-        let table = Arc::from(pages.as_slice());
-        *self.get_mut(chunk.sequence)? = Sequence { pages, holes, len, stale: false };
-        Ok(table)
+        (sequence.len, sequence.stale) = (new.end, false);
+        Ok(sequence.tables.iter().map(|table| Arc::from(table.pages.as_slice())).collect())
     }
 }
 
@@ -431,7 +509,20 @@ mod tests {
     use super::*;
     use crate::tensor::{Pos, Token};
 
-    const LIMITS: RowLimits = RowLimits { rows: 100, positions: 200, pages: 6, reach: None };
+    fn limits() -> RowLimits {
+        RowLimits::new(100, 200, 6)
+    }
+
+    /// With groups of so many pages each, of which so many positions are read.
+    fn grouped(groups: &[(usize, Option<usize>)]) -> RowLimits {
+        let groups = groups.iter().map(|&(pages, reach)| PageGroup { pages, reach }).collect();
+        RowLimits { positions: 1000, groups, ..limits() }
+    }
+
+    /// A change of the first group.
+    fn of_first(change: PageChange) -> PageEdit {
+        PageEdit { group: 0, change }
+    }
 
     fn rows(sequence: SequenceId, positions: core::ops::Range<u32>) -> Vec<Row> {
         positions.map(|pos| Row { token: Token(pos), pos: Pos(pos), sequence, wanted: false }).collect()
@@ -439,105 +530,165 @@ mod tests {
 
     #[test]
     fn a_fork_shares_pages_until_one_appends() {
-        let mut sequences = Sequences::new(LIMITS);
+        let mut sequences = Sequences::new(limits());
         let a = sequences.add();
         let first = sequences.place(&rows(a, 0..70)).unwrap();
-        assert_eq!((first.edits.len(), &*first.rows[69].pages), (0, &[0, 1][..]));
+        assert_eq!((first.edits.len(), first.rows[69].pages.of(0)), (0, &[0, 1][..]));
         let b = sequences.fork(a, 66).unwrap();
-        assert_eq!((sequences.len(b), sequences.free_pages()), (Ok(66), 4));
+        assert_eq!((sequences.len(b), sequences.free_pages()[0]), (Ok(66), 4));
         let placed = sequences.place(&[rows(a, 70..71), rows(b, 66..68)].concat()).unwrap();
-        let edits = [PageEdit::Copy { from: 1, to: 2 }, PageEdit::Clear { page: 1, first: 2 }];
+        let edits = [of_first(PageChange::Copy { from: 1, to: 2 }), of_first(PageChange::Clear { page: 1, first: 2 })];
         assert_eq!(placed.edits, edits, "who appends first gets a copy, the other keeps the page");
-        assert_eq!((&*placed.rows[0].pages, &*placed.rows[1].pages), (&[0, 2][..], &[0, 1][..]));
+        assert_eq!((placed.rows[0].pages.of(0), placed.rows[1].pages.of(0)), (&[0, 2][..], &[0, 1][..]));
         sequences.drop(a).unwrap();
-        assert_eq!((sequences.free_pages(), sequences.len(a)), (4, Err(RowsError::Unknown(a))));
+        assert_eq!((sequences.free_pages()[0], sequences.len(a)), (4, Err(RowsError::Unknown(a))));
         assert_ne!(sequences.add(), a);
     }
 
     #[test]
     fn a_fork_at_a_page_shares_it_for_good() {
-        let mut sequences = Sequences::new(LIMITS);
+        let mut sequences = Sequences::new(limits());
         let a = sequences.add();
         sequences.place(&rows(a, 0..64)).unwrap();
         let b = sequences.fork(a, 64).unwrap();
         let placed = sequences.place(&[rows(a, 64..65), rows(b, 64..65)].concat()).unwrap();
-        assert_eq!((placed.edits.len(), sequences.free_pages()), (0, 3));
+        assert_eq!((placed.edits.len(), sequences.free_pages()[0]), (0, 3));
     }
 
     #[test]
     fn positions_are_written_again_after_a_rollback() {
-        let mut sequences = Sequences::new(LIMITS);
+        let mut sequences = Sequences::new(limits());
         let a = sequences.add();
         sequences.place(&rows(a, 0..80)).unwrap();
         sequences.truncate(a, 10).unwrap();
-        assert_eq!((sequences.len(a), sequences.free_pages()), (Ok(10), 5));
+        assert_eq!((sequences.len(a), sequences.free_pages()[0]), (Ok(10), 5));
         let placed = sequences.place(&rows(a, 10..12)).unwrap();
-        assert_eq!(placed.edits, [PageEdit::Clear { page: 0, first: 10 }]);
+        assert_eq!(placed.edits, [of_first(PageChange::Clear { page: 0, first: 10 })]);
         assert_eq!(sequences.place(&rows(a, 12..13)).unwrap().edits, []);
         assert_eq!(sequences.truncate(a, 20), Err(RowsError::Truncate { sequence: a, len: 13, kept: 20 }));
     }
 
     #[test]
     fn a_page_that_another_sequence_had_is_cleared() {
-        let mut sequences = Sequences::new(LIMITS);
+        let mut sequences = Sequences::new(limits());
         let a = sequences.add();
         sequences.place(&rows(a, 0..10)).unwrap();
         sequences.drop(a).unwrap();
         let b = sequences.add();
         let placed = sequences.place(&rows(b, 0..70)).unwrap();
-        assert_eq!((placed.edits, &*placed.rows[0].pages), (vec![PageEdit::Clear { page: 0, first: 0 }], &[0, 1][..]));
+        assert_eq!(
+            (placed.edits, placed.rows[0].pages.of(0)),
+            (vec![of_first(PageChange::Clear { page: 0, first: 0 })], &[0, 1][..])
+        );
     }
 
     #[test]
     fn pages_behind_a_window_are_given_back() {
-        let limits = RowLimits { positions: 1000, pages: 4, reach: Some(70), ..LIMITS };
-        let mut sequences = Sequences::new(limits);
+        let limits = grouped(&[(4, Some(70))]);
+        let mut sequences = Sequences::new(limits.clone());
         let a = sequences.add();
         for first in (0..940).step_by(20) {
             let placed = sequences.place(&rows(a, first..first + 20)).unwrap();
             let kept = (first as usize + 1).saturating_sub(70 + ROLLBACK) / PAGE;
-            let table = &placed.rows[0].pages;
+            let table = placed.rows[0].pages.of(0);
             assert_eq!(table.iter().position(|&page| page != HOLE), Some(kept), "{first}: {table:?}");
-            assert!(limits.pages - sequences.free_pages() <= limits.pages_at_once(940));
+            assert!(4 - sequences.free_pages()[0] <= limits.pages_at_once(940)[0]);
         }
-        assert_eq!(sequences.free_pages(), 1);
+        assert_eq!(sequences.free_pages()[0], 1);
+        let group = limits.name(0);
         // The step at 920 gave back what rows before 856 read.
-        let cannot = RowsError::GivenBack { sequence: a, kept: 832, first: 12 * PAGE };
+        let cannot = RowsError::GivenBack { group, sequence: a, kept: 832, first: 12 * PAGE };
         assert_eq!(sequences.truncate(a, 832), Err(cannot.clone()));
         assert!(sequences.fork(a, 832).is_err() && cannot.to_string().contains("before position 768"));
         sequences.truncate(a, 940 - ROLLBACK).unwrap();
         sequences.truncate(a, 837).unwrap();
-        assert_eq!(sequences.truncate(a, 836), Err(RowsError::GivenBack { sequence: a, kept: 836, first: 12 * PAGE }));
+        assert_eq!(
+            sequences.truncate(a, 836),
+            Err(RowsError::GivenBack { group, sequence: a, kept: 836, first: 12 * PAGE })
+        );
         // From the start everything is written again.
         sequences.truncate(a, 0).unwrap();
-        assert_eq!((sequences.free_pages(), sequences.place(&rows(a, 0..5)).unwrap().rows[0].pages.len()), (4, 1));
+        assert_eq!(
+            (sequences.free_pages()[0], sequences.place(&rows(a, 0..5)).unwrap().rows[0].pages.of(0).len()),
+            (4, 1)
+        );
     }
 
     #[test]
     fn a_page_goes_back_when_the_last_that_shares_it_leaves_it_behind() {
-        let limits = RowLimits { positions: 1000, pages: 9, reach: Some(1), ..LIMITS };
-        let mut sequences = Sequences::new(limits);
+        let limits = grouped(&[(9, Some(1))]);
+        let mut sequences = Sequences::new(limits.clone());
         let a = sequences.add();
         (0..3).for_each(|at| _ = sequences.place(&rows(a, 64 * at..64 * (at + 1))).unwrap());
         let b = sequences.fork(a, 192).unwrap();
-        assert_eq!((sequences.free_pages(), sequences.own_pages(a), sequences.own_pages(b)), (7, Ok(0), Ok(0)));
+        assert_eq!(
+            (sequences.free_pages()[0], sequences.own_pages(a), sequences.own_pages(b)),
+            (7, Ok(vec![0]), Ok(vec![0]))
+        );
         // Both leave the page before the last behind: where one does, it is not free.
-        assert_eq!(sequences.pages_for(&[(a, 1)]), Ok(1));
-        assert_eq!(sequences.pages_for(&[(a, 1), (b, 1)]), Ok(1));
+        assert_eq!(sequences.pages_for(&[(a, 1)]), Ok(vec![1]));
+        assert_eq!(sequences.pages_for(&[(a, 1), (b, 1)]), Ok(vec![1]));
         sequences.place(&rows(a, 192..193)).unwrap();
-        assert_eq!((sequences.free_pages(), sequences.own_pages(a)), (6, Ok(1)));
+        assert_eq!((sequences.free_pages()[0], sequences.own_pages(a)), (6, Ok(vec![1])));
         sequences.place(&rows(b, 192..193)).unwrap();
-        assert_eq!(sequences.free_pages(), 6);
+        assert_eq!(sequences.free_pages()[0], 6);
+    }
+
+    /// Of two groups, one of which rows read 70 positions.
+    #[test]
+    fn each_group_has_pages_and_tables_of_its_own() {
+        let mut sequences = Sequences::new(grouped(&[(16, None), (5, Some(70))]));
+        let a = sequences.add();
+        for first in (0..640).step_by(20) {
+            let placed = sequences.place(&rows(a, first..first + 20)).unwrap();
+            let [all, last] = [0, 1].map(|group| placed.rows[0].pages.of(group));
+            assert_eq!((all.len(), last.len()), (all.len(), all.len()));
+            let kept = (first as usize + 1).saturating_sub(70 + ROLLBACK) / PAGE;
+            assert!(all.iter().all(|&page| page != HOLE));
+            assert_eq!(last.iter().position(|&page| page != HOLE), Some(kept), "{first}: {last:?}");
+        }
+        assert_eq!((sequences.free_pages(), sequences.own_pages(a)), (vec![6, 2], Ok(vec![10, 3])));
+        // The step at 620 left the positions before 448 behind, in one group.
+        let group = GroupName { group: Some(1), reach: Some(70) };
+        let gone = RowsError::GivenBack { group, sequence: a, kept: 500, first: 7 * PAGE };
+        assert_eq!((sequences.can_keep(a, 500), sequences.fork(a, 500)), (Err(gone.clone()), Err(gone)));
+        let b = sequences.fork(a, 630).unwrap();
+        assert_eq!((sequences.free_pages(), sequences.own_pages(a)), (vec![6, 2], Ok(vec![0, 0])));
+        let placed = sequences.place(&rows(b, 630..631)).unwrap();
+        let edits: Vec<(usize, bool)> =
+            placed.edits.iter().map(|edit| (edit.group, matches!(edit.change, PageChange::Copy { .. }))).collect();
+        assert_eq!(edits, [(0, true), (0, false), (1, true), (1, false)], "copied, and cleared behind the fork");
+        assert_eq!(sequences.free_pages(), [5, 1]);
+        sequences.truncate(b, 0).unwrap();
+        assert_eq!(sequences.free_pages(), [6, 2]);
+    }
+
+    #[test]
+    fn a_group_without_pages_is_named() {
+        for (groups, expected) in [
+            (
+                [(2, None), (9, Some(70))],
+                "out of pages of group 0 (all positions): the step needs 1 of 64 positions, 0 of 2",
+            ),
+            ([(9, None), (1, Some(70))], "out of pages of group 1 (the last 70 positions): the step needs 1 of 64"),
+        ] {
+            let mut sequences = Sequences::new(grouped(&groups));
+            let a = sequences.add();
+            sequences.place(&rows(a, 0..64)).unwrap();
+            let mut place = || sequences.place(&rows(a, 64..128)).and_then(|_| sequences.place(&rows(a, 128..130)));
+            let error = place().unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]
     fn steps_that_break_the_contract_change_nothing() {
-        let mut sequences = Sequences::new(LIMITS);
+        let mut sequences = Sequences::new(limits());
         let (a, b) = (sequences.add(), sequences.add());
         let refused = |sequences: &mut Sequences, rows: &[Row]| {
-            let before = (sequences.free_pages(), sequences.len(a), sequences.len(b));
+            let before = (sequences.free_pages()[0], sequences.len(a), sequences.len(b));
             let error = sequences.place(rows).unwrap_err();
-            assert_eq!(before, (sequences.free_pages(), sequences.len(a), sequences.len(b)));
+            assert_eq!(before, (sequences.free_pages()[0], sequences.len(a), sequences.len(b)));
             error.to_string()
         };
         assert_eq!(refused(&mut sequences, &[]), "a step of 0 rows; this program takes 1 to 100");

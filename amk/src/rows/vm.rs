@@ -1,31 +1,57 @@
 //! What a VM with rows offers.
 
-use super::{Choice, Outcome, PAGE, PageEdit};
+use super::{Choice, Outcome, PAGE, PageEdit, PageTables};
 use crate::tensor::{Pos, Token};
 use core::error::Error;
-use std::sync::Arc;
+use core::fmt;
 use std::time::Duration;
 
 /// The sizes of a VM with rows.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RowLimits {
     /// The most rows of a step.
     pub rows: usize,
     /// The most positions of a sequence.
     pub positions: usize,
+    /// The groups of its states ([`amk_ir::rows::PageGroups`]), at least one.
+    pub groups: Vec<PageGroup>,
+}
+
+/// States of which rows read equally many positions. They have pages of their own, and a page table
+/// for each sequence.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PageGroup {
     /// Pages of [`PAGE`] positions, for all sequences.
     pub pages: usize,
-    /// The last positions, its own included, of which a row reads anything
-    /// ([`amk_ir::rows::reach`]); `None`: all. Pages before them are given back.
+    /// The last positions, its own included, of which a row reads anything; `None`: all. Pages
+    /// before them are given back.
     pub reach: Option<usize>,
 }
 
 impl RowLimits {
+    /// Of a VM whose states are one group with so many pages, of which rows read all positions.
+    pub fn new(rows: usize, positions: usize, pages: usize) -> Self {
+        Self { rows, positions, groups: vec![PageGroup { pages, reach: None }] }
+    }
+
     /// Pages that so many positions take.
     pub const fn pages_of(positions: usize) -> usize {
         positions.div_ceil(PAGE)
     }
 
+    /// The most pages of each group that a sequence has at a time until it has so many positions.
+    pub fn pages_at_once(&self, positions: usize) -> Vec<usize> {
+        self.groups.iter().map(|group| group.pages_at_once(positions, self.rows)).collect()
+    }
+
+    /// The name of a group in messages.
+    pub fn name(&self, group: usize) -> GroupName {
+        let reach = self.groups.get(group).and_then(|group| group.reach);
+        GroupName { group: (self.groups.len() > 1).then_some(group), reach }
+    }
+}
+
+impl PageGroup {
     /// The first position of which a row at `pos` reads anything.
     pub const fn first_read(&self, pos: usize) -> usize {
         match self.reach {
@@ -34,21 +60,38 @@ impl RowLimits {
         }
     }
 
-    /// The most pages that a sequence has at a time until it has so many positions.
-    pub fn pages_at_once(&self, positions: usize) -> usize {
+    /// The most pages that a sequence has at a time until it has so many positions, in steps of up
+    /// to `rows` rows.
+    pub fn pages_at_once(&self, positions: usize, rows: usize) -> usize {
         // What a step's rows read and write, and what the sequence can be rolled back by.
-        let at_once = self.reach.map(|reach| reach + self.rows + ROLLBACK - 1);
-        let pages = Self::pages_of(positions);
+        let at_once = self.reach.map(|reach| reach + rows + ROLLBACK - 1);
+        let pages = RowLimits::pages_of(positions);
         at_once.map_or(pages, |positions| pages.min((positions.max(1) - 1).div_ceil(PAGE) + 1))
+    }
+}
+
+/// A group in a message; nothing where there is but one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GroupName {
+    /// Its number; `None`: it is the only one.
+    pub group: Option<usize>,
+    /// The last positions that rows read of it; `None`: all.
+    pub reach: Option<usize>,
+}
+
+impl fmt::Display for GroupName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.group, self.reach) {
+            (None, _) => Ok(()),
+            (Some(group), None) => write!(f, " of group {group} (all positions)"),
+            (Some(group), Some(reach)) => write!(f, " of group {group} (the last {reach} positions)"),
+        }
     }
 }
 
 /// Positions before a step that a sequence can be rolled back by in any case: more than anyone
 /// guesses at a time. Pages that only rows before them read are given back.
 pub const ROLLBACK: usize = PAGE;
-
-/// In a page table, instead of a page that was given back: no row of the step reads it.
-pub const HOLE: u32 = u32::MAX;
 
 /// A row with the pages of its sequence.
 #[derive(Clone, PartialEq, Debug)]
@@ -57,9 +100,8 @@ pub struct PlacedRow {
     pub token: Token,
     /// The position.
     pub pos: Pos,
-    /// The page of each block of [`PAGE`] positions up to the row's, or [`HOLE`] where it was given
-    /// back.
-    pub pages: Arc<[u32]>,
+    /// The page tables of its sequence, up to the block of [`PAGE`] positions that has the row's.
+    pub pages: PageTables,
     /// Whether its outputs are wanted.
     pub wanted: bool,
     /// How the token after it is chosen, where it is wanted and a VM that chooses is to choose it.
@@ -94,7 +136,7 @@ pub trait RowVm {
         None
     }
 
-    /// Changes a page of every state.
+    /// Changes a page of every state of a group.
     ///
     /// # Errors
     /// When there is no such page, or the device fails.

@@ -1,7 +1,7 @@
 //! State kept from step to step.
 
 use super::{Cells, Pos, Shape, ShapeError, e4m3};
-use crate::rows::{HOLE, PAGE, PageEdit};
+use crate::rows::{HOLE, PAGE, PageChange, PageEdit, PageTables};
 use amk_ir::schedule::CACHES;
 use amk_ir::{Bound, DType, MAX_RANK, Region};
 use core::fmt;
@@ -37,6 +37,8 @@ pub struct State {
 struct Pages {
     /// The dimension of positions.
     dim: usize,
+    /// The group of states that it belongs to.
+    group: usize,
     /// The page of each block of positions of the sequence.
     table: Arc<[u32]>,
     /// Elements of a page.
@@ -110,9 +112,9 @@ impl State {
         Self { cells, offset, shape, strides: shape.strides(), window, dtype, pages: None }
     }
 
-    /// The handle of a pool of pages for states of this shape, whose dimension `dim` is that of
-    /// positions. `None` when there is not enough memory.
-    pub(crate) fn pool(pages: usize, shape: Shape, dim: usize, dtype: DType) -> Option<Self> {
+    /// The handle of a pool of pages for states of this shape and group, whose dimension `dim` is
+    /// that of positions. `None` when there is not enough memory.
+    pub(crate) fn pool(pages: usize, shape: Shape, (dim, group): (usize, usize), dtype: DType) -> Option<Self> {
         let mut page = shape;
         page.set(dim, PAGE);
         let elements = page.elements();
@@ -120,36 +122,39 @@ impl State {
         let cells = Arc::new(Cells::zeroed(bytes)?);
         let mut window = [(0, 0); MAX_RANK];
         window.iter_mut().zip(shape.iter()).for_each(|(range, &extent)| *range = (0, extent));
-        let pages = Some(Pages { dim, table: Arc::from([]), elements });
+        let pages = Some(Pages { dim, group, table: Arc::from([]), elements });
         Some(Self { cells, offset: 0, shape, strides: page.strides(), window, dtype, pages })
     }
 
-    /// The state of a sequence in this pool, by the page of each block of its positions.
-    pub(crate) fn in_pages(&self, table: &Arc<[u32]>) -> Self {
+    /// The state of a sequence in this pool, by its page tables.
+    pub(crate) fn in_pages(&self, tables: &PageTables) -> Self {
         let mut state = self.handle();
         if let Some(pages) = &mut state.pages {
-            pages.table = Arc::clone(table);
+            pages.table = tables.shared(pages.group);
         }
         state
     }
 
-    /// Changes a page of this pool.
+    /// Changes a page of this pool, if it is of its group.
     ///
     /// # Safety
     /// Nobody accesses the page meanwhile, nor the one that it is copied to.
     pub(crate) unsafe fn edit_page(&self, edit: PageEdit) {
-        let Some(Pages { elements, dim, .. }) = self.pages else { return };
+        let Some(Pages { elements, dim, .. }) = self.pages.as_ref().filter(|pages| pages.group == edit.group) else {
+            return;
+        };
+        let (elements, dim) = (*elements, *dim);
         let pages = self.cells.bytes() / size_of::<f32>() / elements;
         let all = self.cells.first().cast::<f32>().as_ptr();
-        match edit {
-            PageEdit::Copy { from, to } => {
+        match edit.change {
+            PageChange::Copy { from, to } => {
                 let (from, to) = (from as usize, to as usize);
                 assert!(from < pages && to < pages && from != to, "page {from} over page {to} of {pages}");
                 // SAFETY: both pages lie in the cells and are different; nobody else accesses them,
                 // as the caller promises.
                 unsafe { all.add(to * elements).copy_from_nonoverlapping(all.add(from * elements), elements) };
             }
-            PageEdit::Clear { page, first } => {
+            PageChange::Clear { page, first } => {
                 let (page, first) = (page as usize, (first as usize).min(PAGE));
                 assert!(page < pages, "page {page} of {pages}");
                 let block = PAGE * self.strides[dim];
@@ -417,11 +422,16 @@ mod tests {
         assert_eq!(view.to_vec(), [0.0, 2.0, 3.0, 0.0]);
     }
 
+    /// Tables whose third is this one.
+    fn tables(table: &[u32]) -> PageTables {
+        [&[9][..], &[], table].into_iter().map(Arc::from).collect()
+    }
+
     #[test]
     fn a_state_in_pages_is_that_in_one_piece() {
         let shape = Shape::new(&[2, 150, 3]).unwrap();
-        let pool = State::pool(5, shape, 1, DType::F32).unwrap();
-        let mut paged = pool.in_pages(&Arc::from([4, 1, 2]));
+        let pool = State::pool(5, shape, (1, 2), DType::F32).unwrap();
+        let mut paged = pool.in_pages(&tables(&[4, 1, 2]));
         let mut whole = State::zeros(&[2, 150, 3]).unwrap();
         for (head, t) in (0..2).flat_map(|head| (0..150).map(move |t| (head, t))) {
             let row = [head as f32, t as f32, 0.5];
@@ -433,12 +443,14 @@ mod tests {
         assert_eq!(runs.iter().map(|run| run.len() / 3).collect::<Vec<_>>(), [54, 64, 22]);
         assert_eq!(runs.concat(), whole.runs([1], 10..150).collect::<Vec<_>>().concat());
         // SAFETY: one thread.
-        unsafe { pool.edit_page(PageEdit::Copy { from: 1, to: 3 }) };
-        let fork = pool.in_pages(&Arc::from([4, 3]));
+        unsafe { pool.edit_page(PageEdit { group: 2, change: PageChange::Copy { from: 1, to: 3 } }) };
+        let fork = pool.in_pages(&tables(&[4, 3]));
         assert_eq!(fork.row([0, 100]), [0.0, 100.0, 0.5]);
         assert_eq!(fork.to_vec()[128 * 3..150 * 3], [0.0; 22 * 3], "no page");
         // SAFETY: one thread.
-        unsafe { pool.edit_page(PageEdit::Clear { page: 3, first: 6 }) };
+        unsafe { pool.edit_page(PageEdit { group: 2, change: PageChange::Clear { page: 3, first: 6 } }) };
+        // SAFETY: one thread.
+        unsafe { pool.edit_page(PageEdit { group: 1, change: PageChange::Clear { page: 4, first: 0 } }) };
         let kept = |head: usize, t: usize| fork.row([head, t])[1];
         let ends = [(0, 69), (0, 70), (0, 127), (1, 69), (1, 70)];
         assert_eq!(ends.map(|(head, t)| kept(head, t)), [69.0, 0.0, 0.0, 69.0, 0.0]);

@@ -83,11 +83,11 @@ fn lse(places: &Places<'_>, partial: BufferId) -> Result<BufferId, Refusal> {
     noted(places)?.lse.get(&partial).copied().ok_or_else(none)
 }
 
-/// Returns the layer of the attention that writes split results, in cache order.
+/// Returns the layer of the attention that writes split results, in the order of the plan.
 fn layer(places: &Places<'_>, partial: BufferId) -> Result<Option<u32>, Refusal> {
     let keys = noted(places)?.keys.get(&partial);
-    let caches = &Shared::of(places.image).caches;
-    Ok(caches.iter().position(|[known, _]| Some(known) == keys).map(|layer| layer as u32))
+    let layers = &Shared::of(places.image).layers;
+    Ok(layers.iter().position(|layer| Some(&layer.caches[0]) == keys).map(|layer| layer as u32))
 }
 
 /// Returns the form of an attention of kind `kind`, and its table of frequencies if it rotates.
@@ -108,12 +108,17 @@ fn results(record: &Record, places: &Places<'_>, form: AttentionForm) -> Result<
     let partial = places.whole("partial", record.partial, &shape, Format::Words)?;
     let attended = places.whole("output", record.output, &[heads * form.head_dim], Format::Pairs)?;
     combined_into(places, ("output, partial", attended), partial)?;
-    let layer = layer(places, partial)?;
-    if layer != Some(record.layer) {
-        let what = format!("is {}, {} is of layer {layer:?}", record.layer, places.name(partial));
-        return Err(Refusal::new("layer, partial", what));
-    }
     Ok([partial, attended])
+}
+
+/// Checks that split results are of a record's layer.
+fn check_layer(record: &Record, places: &Places<'_>, partial: BufferId, expected: Option<u32>) -> Result<(), Refusal> {
+    let layer = layer(places, partial)?;
+    if layer.is_some() && layer == expected {
+        return Ok(());
+    }
+    let what = format!("is {}, {} is of layer {layer:?}", record.layer, places.name(partial));
+    Err(Refusal::new("layer, partial", what))
 }
 
 /// Checks where split results are combined: with a single active split, attention itself writes the
@@ -147,8 +152,8 @@ fn attend<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) ->
     }
     let [partial, _] = results(record, places, form)?;
     let shared = Shared::of(places.image);
-    let caches = shared.caches.get(record.layer as usize);
-    let &[keys, values] = caches.ok_or_else(|| Refusal::new("layer", format!("is {}", record.layer)))?;
+    check_layer(record, places, partial, shared.layer_at(record))?;
+    let [keys, values] = shared.caches_at(record)?;
     // Queries, keys and values are contiguous, head by head.
     let heads = |first: u32, len: u32| {
         let at = record.input.saturating_add(first * head_dim / places.per_place(Format::Pairs));
@@ -207,6 +212,7 @@ fn combine<'p>(
     only(record, &["units", "output", "row", "layer", "partial"])?;
     let (form, _) = form(places, 0)?;
     let [partial, attended] = results(record, places, form)?;
+    check_layer(record, places, partial, Some(record.layer))?;
     let lse = lse(places, partial)?;
     joined(record, form, "partial, row", [partial, lse, attended])
 }

@@ -84,8 +84,7 @@ impl<'c, 'p> Layer<'c, 'p> {
     fn new(record: &'c Record, places: &'c Places<'p>) -> Result<Self, Refusal> {
         let shared = Shared::of(places.image);
         let (form, table) = form(places, record.shape)?;
-        let caches = shared.caches.get(record.layer as usize);
-        let caches = *caches.ok_or_else(|| Refusal::new("layer", format!("is {}", record.layer)))?;
+        let caches = shared.caches_at(record)?;
         if record.row >= form.kv_heads {
             return Err(Refusal::new("row", format!("is {}, there are {}", record.row, form.kv_heads)));
         }
@@ -155,7 +154,8 @@ impl<'c, 'p> Layer<'c, 'p> {
 fn append<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "input", "shape", "row", "bias", "layer", "aux"])?;
     let layer = Layer::new(record, places)?;
-    if first_alike(&Shared::of(places.image).attention, record.shape as usize) != record.shape as usize {
+    let shared = Shared::of(places.image);
+    if first_alike(&shared.attention, &shared.groups, record.shape as usize) != record.shape as usize {
         return Err(Refusal::new("shape", format!("is {}, an earlier kind rotates keys alike", record.shape)));
     }
     let ([keys, values], [key, value]) = (layer.caches, layer.form.key_and_value(record.row));

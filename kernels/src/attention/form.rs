@@ -1,9 +1,11 @@
 //! The forms of a plan's attentions: all have the same heads, and layers of two kinds differ in
 //! their window, their rotation or the bound of their scores.
 
-use crate::fused::Decoder;
+use crate::fused::{Decoder, page_bytes};
+use amk::ir::rows::Reach;
 use amk::ir::{Bound, BufferId, DType, Program};
 use amk_cuda::plan::Plan;
+use amk_cuda::source::by_group;
 
 /// Constants of a kind of fused attention: the arguments of `Attention` in `turns.cuh`.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -95,16 +97,27 @@ impl AttentionForm {
         }
     }
 
+    /// How many positions a row reads of the caches; `None`: all.
+    pub(crate) fn reach(self) -> Reach {
+        self.window.filter(|&window| window > 0)
+    }
+
+    /// The group of pages of its layers in a plan.
+    pub(crate) fn group_in(self, plan: &Plan) -> usize {
+        plan.group(self.reach())
+    }
+
     /// The last positions that are attended to: without a window all of the program.
     pub(crate) fn last(self, program: &Program) -> u32 {
         self.window.unwrap_or(program.positions)
     }
 }
 
-/// Returns the first kind that rotates keys as `kind` does: appending them, both are one.
-pub(super) fn first_alike(forms: &[AttentionForm], kind: usize) -> usize {
-    let table = |form: &AttentionForm| form.table;
-    forms.iter().position(|form| Some(form.table) == forms.get(kind).map(table)).unwrap_or(kind)
+/// Returns the first kind that rotates keys as `kind` does, and has its pages in the same group:
+/// appending keys, both are one.
+pub(super) fn first_alike(forms: &[AttentionForm], groups: &[usize], kind: usize) -> usize {
+    let of = |at: usize| Some((forms.get(at)?.table, groups.get(at)?));
+    (0..forms.len()).find(|&at| of(at) == of(kind)).unwrap_or(kind)
 }
 
 /// Renders code with the C++ type of a plan's attentions, if it has any. With layers of two kinds
@@ -148,10 +161,22 @@ pub(crate) fn defines(plan: &Plan) -> String {
         ("AMK_TURNS", turns.to_string()),
         ("AMK_OWN_TURNS", u32::from(own_turns).to_string()),
         ("AMK_CACHE_BYTES", cache_of(plan).bytes().to_string()),
-        ("AMK_PAGED", u32::from(plan.pages > 0 && plan.rows().is_none()).to_string()),
+        ("AMK_PAGED", u32::from(plan.has_pages() && plan.rows().is_none()).to_string()),
         ("AMK_TURN_SCALE(p, at)", turn_scale(&decoder.tables)),
     ];
-    macros.map(|(name, value)| format!("#define {name} ({value})\n")).concat()
+    macros.map(|(name, value)| format!("#define {name} ({value})\n")).concat() + &groups(plan, decoder)
+}
+
+/// Renders the group of the attentions with a window, 0 for none, and the bytes that a page of each
+/// group has; nothing where there is one group.
+fn groups(plan: &Plan, decoder: &Decoder) -> String {
+    if plan.groups.len() < 2 {
+        return String::new();
+    }
+    let case = |form: &AttentionForm| format!("(window) == {} ? {}u : ", form.window.unwrap_or(0), form.group_in(plan));
+    let cases: String = decoder.forms.iter().map(case).collect();
+    let bytes = by_group("group", page_bytes(plan));
+    format!("#define AMK_GROUP_OF(window) ({cases}0u)\n#define AMK_PAGE_BYTES(group) ({bytes})\n")
 }
 
 /// Renders the scale of turn `at` of all tables.

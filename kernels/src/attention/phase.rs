@@ -262,7 +262,7 @@ impl PhaseKind for Attend {
             row,
             norm: encoder.constant(buffers.head_norms.map(|norms| norms[0])),
             bias: encoder.constant(buffers.head_norms.map(|norms| norms[1])),
-            layer: self.layer as u32,
+            layer: Decoder::place(encoder.plan, self.layer),
             aux: column,
             partial: encoder.packet(parts.partial),
             ..Record::default()

@@ -1,9 +1,9 @@
 // Attention for all rows of a step over keys and values in pages. A phase appends them, the next
 // attends in splits of the positions, the third joins the splits.
 //
-// Page `p` has the blocks of 64 positions of all layers and kv heads, in the order of fragments of
-// fused.cuh. Pages are read straight from the memory: what a step reads depends on its page tables,
-// which the loader does not follow.
+// Page `p` has the blocks of 64 positions of all layers of a group and kv heads, in the order of
+// fragments of fused.cuh. Pages are read straight from the memory: what a step reads depends on its
+// page tables, which the loader does not follow.
 #pragma once
 #include "../linear/rows.cuh"
 #include "fused.cuh"
@@ -12,7 +12,7 @@
 constexpr u32 TURN_BYTES = AMK_HEAD_DIM / 2 * sizeof(float2); // of a row
 
 template <class A> AMK_DEVICE u8* page_block(const Worker& w, u32 row, u32 layer, u32 head, u32 b) {
-    const u64 page = w.p.page_tables[w.s.rows[row].pages + b];
+    const u64 page = w.p.page_tables[w.s.rows[row].pages + A::entry(b)];
     return w.p.kv + A::in_page(page, layer, head);
 }
 

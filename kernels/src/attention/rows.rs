@@ -190,10 +190,11 @@ impl PhaseKind for Append {
             op: encoder.op("APPEND"),
             units: rows.len() as u16,
             input: encoder.packet(buffers.qkv[0]),
-            shape: Decoder::of(encoder.plan).map_or(0, |decoder| first_alike(&decoder.forms, buffers.kind) as u32),
+            shape: Decoder::of(encoder.plan)
+                .map_or(0, |decoder| first_alike(&decoder.forms, &decoder.groups(encoder.plan), buffers.kind) as u32),
             row,
             bias: encoder.constant(buffers.head_norms.map(|norms| norms[1])),
-            layer: self.layer as u32,
+            layer: Decoder::place(encoder.plan, self.layer),
             aux: rows.start,
             ..Record::default()
         }
@@ -250,7 +251,7 @@ impl PhaseKind for AttendRows {
             shape: buffers.kind as u32,
             row,
             norm: encoder.constant(buffers.head_norms.map(|norms| norms[0])),
-            layer: self.layer as u32,
+            layer: Decoder::place(encoder.plan, self.layer),
             aux: rows.start,
             ..Record::default()
         }
@@ -316,7 +317,7 @@ impl PhaseKind for Parts {
             row,
             norm: encoder.constant(buffers.head_norms.map(|norms| norms[0])),
             bias: encoder.packet(buffers.attended),
-            layer: self.layer as u32,
+            layer: Decoder::place(encoder.plan, self.layer),
             aux: column,
             partial: encoder.packet(parts.partial),
             ..Record::default()

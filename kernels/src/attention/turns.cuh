@@ -50,17 +50,29 @@ struct Attention {
         return runs < SPLITS ? runs : SPLITS;
     }
     AMK_DEVICE static bool owner(u32 pos, u32 split) { return (pos / 64) / RUN % SPLITS == split; }
+    // The entry of block `b` in page tables, which have those of all groups side by side. A window
+    // has a group of its own.
+    AMK_DEVICE static u32 entry(u32 b) {
+#if AMK_GROUPS > 1
+        return b * AMK_GROUPS + AMK_GROUP_OF(WINDOW);
+#else
+        return b;
+#endif
+    }
     // Where the cache has block `b` of a layer and a head.
     AMK_DEVICE static u64 block(const Params& p, u32 layer, u32 head, u32 b) {
 #if AMK_PAGED
-        return in_page(p.page_tables[b], layer, head);
+        return in_page(p.page_tables[entry(b)], layer, head);
 #else
         return ((u64)(layer * KV_HEADS + head) * p.kv_blocks + b) * BLOCK_BYTES;
 #endif
     }
-    // Where a page has its block of a layer and a head.
+    // Where a page of its group has its block of a layer and a head.
     AMK_DEVICE static u64 in_page(u64 page, u32 layer, u32 head) {
-#if AMK_CONVS // whose inputs a page has as well
+#if AMK_GROUPS > 1
+        return page * AMK_PAGE_BYTES(AMK_GROUP_OF(WINDOW)) +
+               (layer * KV_HEADS + head) * BLOCK_BYTES;
+#elif AMK_CONVS // whose inputs a page has as well
         return page * AMK_KV_PAGE + (layer * KV_HEADS + head) * BLOCK_BYTES;
 #else
         return ((page * AMK_LAYERS + layer) * KV_HEADS + head) * BLOCK_BYTES;

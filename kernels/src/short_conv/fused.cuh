@@ -6,12 +6,13 @@
 #include "../../../amk/cuda/device/task.cuh"
 
 #if AMK_CONVS
-// Where the inputs of a position are, by the page table of their sequence, if there is one.
+// Where the inputs of a position are, by the page tables of their sequence, if it has any.
 AMK_DEVICE u32* inputs_at(const Worker& w, const u32* pages, u32 number, u32 pos) {
     constexpr u64 POSITION = AMK_CONV_LEN * sizeof(Elem);
 #if AMK_ROWS || AMK_PAGED
     const u64 in_page = AMK_CACHE_PAGE + (number * 64 + pos % 64) * POSITION;
-    return (u32*)(w.p.kv + (u64)pages[pos / 64] * AMK_KV_PAGE + in_page);
+    const u64 page = pages[pos / 64 * AMK_GROUPS + AMK_CONV_GROUP];
+    return (u32*)(w.p.kv + page * AMK_KV_PAGE + in_page);
 #else
     const u64 behind = (u64)w.p.kv_blocks * AMK_CACHE_PAGE;
     return (u32*)(w.p.kv + behind + ((u64)number * w.p.kv_blocks * 64 + pos) * POSITION);

@@ -54,12 +54,17 @@ pub(crate) fn defines(plan: &Plan) -> String {
     let none = Decoder::default();
     let decoder = Decoder::of(plan).unwrap_or(&none);
     let (count, [channels, taps]) = (decoder.convolutions.len(), decoder.convolved);
-    let caches = cache_page_bytes(&decoder.forms, cache_of(plan), decoder.layers.len());
+    // Of the group of the inputs, if they lie in pages.
+    let group = plan.group(decoder.convolved_reach(plan.sizes.context));
+    let groups = decoder.groups(plan);
+    let layers = decoder.layers.iter().filter(|layer| groups.get(layer.kind) == Some(&group)).count();
+    let caches = cache_page_bytes(&decoder.forms, cache_of(plan), layers);
     let page = caches + conv_page_bytes(decoder.convolved, count);
     let macros = [
         ("AMK_CONVS", count.to_string()),
         ("AMK_CONV_LEN", channels.to_string()),
         ("AMK_TAPS", taps.to_string()),
+        ("AMK_CONV_GROUP", group.to_string()),
         ("AMK_CACHE_PAGE", format!("{caches}ull")),
         ("AMK_KV_PAGE", format!("{page}ull")),
     ];

@@ -2,7 +2,7 @@
 //! rows that is in the step, on the memory of the row's sequence.
 
 use super::form::{has_rows, of_row, whole};
-use super::step::Step;
+use super::step::{GROUPS, Step};
 use crate::oracle::source::{Access, Bound, Buffer, Call, Kind, Operand, Rows, Signature, Source, Task};
 use std::collections::BTreeMap;
 
@@ -147,7 +147,7 @@ impl Builder<'_> {
         let (size, (lo, hi)) = (self.step.page, tile[dim]);
         let mut pieces = Vec::new();
         for block in lo / size..hi.div_ceil(size) {
-            let page = self.step.tables[row.sequence][block as usize];
+            let page = self.step.tables[operand.buffer % GROUPS][row.sequence][block as usize];
             let mut shape = buffer.clone();
             shape.shape[dim] = size;
             let own = self.memory(operand.buffer, page, shape);
@@ -171,7 +171,7 @@ impl Builder<'_> {
             memories.push((state, part + 1));
             buffers.len() - 1
         });
-        if in_pages && self.step.users(part) > 1 && !self.out.shared.contains(&id) {
+        if in_pages && self.step.users(state % GROUPS, part) > 1 && !self.out.shared.contains(&id) {
             self.out.shared.push(id);
         }
         id

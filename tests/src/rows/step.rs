@@ -21,10 +21,13 @@ pub struct Step {
     pub rows: Vec<Row>,
     /// Positions of a page.
     pub page: u64,
-    /// The pages of each sequence, one for each block of positions up to its last row. Sequences
-    /// without rows come after the others.
-    pub tables: Vec<Vec<usize>>,
+    /// By group of states: the pages of each sequence, one for each block of positions up to its
+    /// last row. Sequences without rows come after the others.
+    pub tables: [Vec<Vec<usize>>; GROUPS],
 }
+
+/// Groups of states, which have page tables of their own.
+pub const GROUPS: usize = 2;
 
 /// What the steps of a program can have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,42 +49,45 @@ type Run = (u64, u64);
 impl Step {
     /// A step in which every sequence has pages of its own.
     pub fn new(rows: Vec<Row>, page: u64) -> Self {
-        let mut step = Self { rows, page, tables: Vec::new() };
-        let sequences = step.rows.iter().map(|row| row.sequence + 1).max().unwrap_or(0);
-        let mut next = 0;
+        let sequences = rows.iter().map(|row| row.sequence + 1).max().unwrap_or(0);
+        let (mut next, mut tables) = (0, Vec::new());
         for sequence in 0..sequences {
-            let rows = step.rows.iter().filter(|row| row.sequence == sequence);
+            let rows = rows.iter().filter(|row| row.sequence == sequence);
             let blocks = rows.map(|row| row.position / page + 1).max().unwrap_or(0) as usize;
-            step.tables.push((next..next + blocks).collect());
+            tables.push((next..next + blocks).collect());
             next += blocks;
         }
-        step
+        Self { rows, page, tables: core::array::from_fn(|_| tables.clone()) }
     }
 
     /// Lets sequences share the pages before their first rows, some with each other and all with
-    /// forks that have no rows.
+    /// forks that have no rows: of one group these, of the other those.
     fn share(&mut self, rng: &mut Rng) {
         let first = |sequence| self.rows.iter().find(|row| row.sequence == sequence).map_or(0, |row| row.position);
-        let full: Vec<usize> = (0..self.tables.len()).map(|sequence| (first(sequence) / self.page) as usize).collect();
-        for sequence in 1..self.tables.len() {
-            let other = rng.below(sequence as u32) as usize;
-            let most = full[sequence].min(full[other]) as u32;
-            let shared = if rng.chance(50) { most } else { rng.below(most + 1) } as usize;
-            let pages = self.tables[other][..shared].to_vec();
-            self.tables[sequence][..shared].copy_from_slice(&pages);
+        let sequences = 0..self.tables[0].len();
+        let full: Vec<usize> = sequences.map(|sequence| (first(sequence) / self.page) as usize).collect();
+        for tables in &mut self.tables {
+            for sequence in 1..tables.len() {
+                let other = rng.below(sequence as u32) as usize;
+                let most = full[sequence].min(full[other]) as u32;
+                let shared = if rng.chance(50) { most } else { rng.below(most + 1) } as usize;
+                let pages = tables[other][..shared].to_vec();
+                tables[sequence][..shared].copy_from_slice(&pages);
+            }
+            let forks: Vec<Vec<usize>> =
+                tables.iter().zip(&full).map(|(pages, &full)| pages[..full].to_vec()).collect();
+            tables.extend(forks.into_iter().filter(|pages| !pages.is_empty()));
         }
-        let forks: Vec<Vec<usize>> =
-            self.tables.iter().zip(&full).map(|(pages, &full)| pages[..full].to_vec()).collect();
-        self.tables.extend(forks.into_iter().filter(|pages| !pages.is_empty()));
     }
 
-    /// Sequences that have a page.
-    pub fn users(&self, page: usize) -> usize {
-        self.tables.iter().filter(|pages| pages.contains(&page)).count()
+    /// Sequences that have a page of a group.
+    pub fn users(&self, group: usize, page: usize) -> usize {
+        self.tables[group].iter().filter(|pages| pages.contains(&page)).count()
     }
 
     /// Whether the step keeps the contract: rows of a sequence are neighbours at consecutive
-    /// positions, and the page of each row's own position is its sequence's alone, and there once.
+    /// positions, and of each group the page of each row's own position is its sequence's alone,
+    /// and there once.
     pub fn keeps_contract(&self) -> bool {
         let neighbours = self
             .rows
@@ -91,12 +97,13 @@ impl Step {
         let mut sequences: Vec<usize> = together.collect();
         sequences.sort_unstable();
         let once = sequences.windows(2).all(|pair| pair[0] != pair[1]);
-        let own = |row: &Row| {
-            let page = self.tables[row.sequence].get((row.position / self.page) as usize);
-            let places = |page| self.tables.iter().flatten().filter(|&&other| other == page).count();
+        let own = |row: &Row, tables: &Vec<Vec<usize>>| {
+            let page = tables[row.sequence].get((row.position / self.page) as usize);
+            let places = |page| tables.iter().flatten().filter(|&&other| other == page).count();
             page.is_some_and(|&page| places(page) == 1)
         };
-        neighbours && once && self.rows.iter().all(own)
+        let in_all = |row: &Row| self.tables.iter().all(|tables| own(row, tables));
+        neighbours && once && self.rows.iter().all(in_all)
     }
 }
 
@@ -167,8 +174,11 @@ impl fmt::Display for Step {
             write!(f, " {}@{}{}", name(row.sequence), row.position, if row.wanted { "" } else { " unwanted" })?;
         }
         write!(f, ", pages of {}:", self.page)?;
-        for (sequence, pages) in self.tables.iter().enumerate() {
-            write!(f, " {} {pages:?}", name(sequence))?;
+        for (number, tables) in self.tables.iter().enumerate() {
+            write!(f, "{}", if number > 0 { ";" } else { "" })?;
+            for (sequence, pages) in tables.iter().enumerate() {
+                write!(f, " {} {pages:?}", name(sequence))?;
+            }
         }
         Ok(())
     }

@@ -19,7 +19,7 @@ use amk::ir::verify::{Rejected, verify};
 use amk::ir::{Buffer, BufferKind, Call, DType, Program};
 use amk::layout::{Source, SourceError, WeightRequest};
 use amk::registry::Registry;
-use amk::rows::{RowLimits, RowVm, SequenceId};
+use amk::rows::{PoolSize, RowVm, SequenceId};
 use amk::session::{Session, SessionError};
 use amk::vm::{Bindings, cpu};
 use amk::{Pos, Token, Weight};
@@ -280,14 +280,19 @@ impl Decoder {
     ///
     /// # Errors
     /// As [`Self::on_program`].
-    pub fn rows_on_cpu(&self, program: Program, mode: cpu::Mode, pages: usize) -> Result<cpu::Vm, CheckError> {
+    pub fn rows_on_cpu(
+        &self,
+        program: Program,
+        mode: cpu::Mode,
+        pages: impl Into<PoolSize>,
+    ) -> Result<cpu::Vm, CheckError> {
         let rejected = |report: Rejected| CheckError::Rejected {
             path: path(self.model.family),
             shapes: self.sizes(),
             report: report.to_string(),
         };
         let verified = verify(program).map_err(rejected)?;
-        let options = cpu::Options { mode, pages: Some(pages), ..cpu::Options::default() };
+        let options = cpu::Options { mode, pages: Some(pages.into()), ..cpu::Options::default() };
         Ok(cpu::Vm::with(verified, &self.model.bindings, &Registry::linked()?, options)?)
     }
 
@@ -311,7 +316,7 @@ impl Decoder {
     /// The logits of chunks of rows on the first GPU, among other sequences, and the fused bodies.
     fn on_cuda_in_rows(&self, cache: &Path) -> Result<(Logits<f32>, Bodies), CheckError> {
         let positions = self.model.instance.dims["CONTEXT"] as usize;
-        let vm = self.rows_on_cuda(cache, (3 * RowLimits::pages_of(positions)) as u32)?;
+        let vm = self.rows_on_cuda(cache, PoolSize::sequences(3, positions))?;
         let vm_rows = vm.limits().rows;
         let logits = self.on_rows(vm, vm_rows - 2, 2).map_err(|error| match error {
             SessionError::Rows(error) => CheckError::Rows(error),
@@ -324,10 +329,10 @@ impl Decoder {
     ///
     /// # Errors
     /// As [`RowsVm::new`].
-    pub fn rows_on_cuda(&self, cache: &Path, pages: u32) -> Result<RowsVm, CudaError> {
+    pub fn rows_on_cuda(&self, cache: &Path, pages: impl Into<PoolSize>) -> Result<RowsVm, CudaError> {
         let options = VmOptions { schedule: Some(self.schedule.clone().into()), ..VmOptions::default() };
         let Model { family, instance, bindings, .. } = &self.model;
-        RowsVm::new(family.kernel, instance, bindings, cache, &options, pages, &mut |_| {})
+        RowsVm::new(family.kernel, instance, bindings, cache, &options, &pages.into(), &mut |_| {})
     }
 
     /// The logits of the first positions by a VM with rows, `chunk` tokens of the sequence a step.

@@ -5,7 +5,7 @@ use crate::load::cpu_vm;
 use crate::options::{Device, Place, cuda_rows_vm, print};
 use crate::subject::{Subject, Which};
 use amk::Token;
-use amk::rows::{Choice, Draw, RowLimits, RowVm, SequenceId};
+use amk::rows::{Choice, Draw, PoolSize, RowVm, SequenceId};
 use amk::session::Session;
 use amk_bench::peers::{Shapes, Step};
 use amk_bench::{EndTimes, Gate, ModelRows, PeerTimes, Quantiles, RowReport, StepTime};
@@ -103,7 +103,8 @@ impl Bench {
             opened.load(last.max(longest).max(GATE_ROWS).min(limit), self.weight_use())?;
         let mut gate: Vec<u32> = gate.iter().copied().cycle().take(GATE_ROWS as usize).collect();
         let most = self.rows.iter().copied().max().unwrap_or(1);
-        let pages = most as usize * RowLimits::pages_of(last as usize).max(1) + RowLimits::pages_of(longest as usize);
+        let steps = vec![last.max(1) as usize; most as usize];
+        let pages = PoolSize::Sequences([steps, vec![longest as usize]].concat());
         let rows = match place {
             Place::Cpu(schedule) => {
                 model.keep_caches(schedule.of(&model)?.cache)?;
@@ -112,7 +113,7 @@ impl Bench {
                 self.time_rows(vm, name, workers, &mut model, (&gate, 0.0), &positions)
             }
             Place::Cuda(schedule) => {
-                let vm = cuda_rows_vm(&model, schedule, self.weights.on_gpu(), pages, !self.shows_text())?;
+                let vm = cuda_rows_vm(&model, schedule, self.weights.on_gpu(), &pages, !self.shows_text())?;
                 model.keep_caches(vm.plan().schedule.cache)?;
                 let workers = vm.plan().schedule.workers;
                 gate.truncate(vm.limits().rows);

@@ -9,7 +9,7 @@ use super::load::cpu_vm;
 use super::model::SourceArgs;
 use super::options::{Place, PlaceArgs, cuda_rows_vm, tell};
 use super::sampling::SamplingArgs;
-use amk::rows::RowLimits;
+use amk::rows::PoolSize;
 use amk_models::chat::Message;
 use amk_run::text::Request;
 use anyhow::{Result, bail};
@@ -66,7 +66,7 @@ impl Chat {
         let context = self.source.held.context(&checkpoint);
         let model = self.source.held.load(&mut checkpoint, context, self.quiet)?;
         // The last page of what is kept is copied.
-        let pages = RowLimits::pages_of(context) + 1;
+        let pages = PoolSize::Sequences(vec![context, 1]);
         if !self.quiet {
             tell("/help lists commands; Ctrl-D ends");
         }
@@ -76,7 +76,7 @@ impl Chat {
             Place::Cpu(schedule) => talk.run(cpu_vm(&model, &schedule, pages)?, tokenizer)?,
             Place::Cuda(schedule) => {
                 talk.run(
-                    cuda_rows_vm(&model, &schedule, self.source.held.weights.on_gpu(), pages, self.quiet)?,
+                    cuda_rows_vm(&model, &schedule, self.source.held.weights.on_gpu(), &pages, self.quiet)?,
                     tokenizer,
                 )?;
             }

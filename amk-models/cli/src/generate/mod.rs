@@ -109,11 +109,11 @@ impl Generate {
         let alone = prompts.len() == 1 && self.speculate.is_none();
         match place {
             Place::Cpu(schedule) => {
-                self.batch(|model| cpu_vm(model, &schedule, pages), &model, tokenizer, requests, &mut texts)?;
+                self.batch(|model| cpu_vm(model, &schedule, pages.clone()), &model, tokenizer, requests, &mut texts)?;
             }
             Place::Cuda(schedule) if !alone => {
                 let vm = |model: &Model| {
-                    cuda_rows_vm(model, &schedule, self.source.held.weights.on_gpu(), pages, self.quiet)
+                    cuda_rows_vm(model, &schedule, self.source.held.weights.on_gpu(), &pages, self.quiet)
                 };
                 self.batch(vm, &model, tokenizer, requests, &mut texts)?;
             }

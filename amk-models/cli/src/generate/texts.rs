@@ -2,12 +2,13 @@
 
 use super::prompts::Prompt;
 use crate::options::{DIM, paint, progress_bar, tell, write};
-use amk::rows::RowLimits;
+use amk::rows::PoolSize;
 use amk_models::tokenizer::Tokenizer;
 use amk_run::sampler::Logprob;
 use amk_run::text::{Ended, Generated, Piece};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
+use std::cmp::Reverse;
 use std::io;
 
 /// Texts on their way to standard output.
@@ -46,11 +47,12 @@ impl<'p> Texts<'p> {
     }
 
     /// Pages for this many of the longest texts at a time.
-    pub(super) fn pages(&self, parallel: usize, max_tokens: usize) -> usize {
-        let of = |prompt: &Prompt| RowLimits::pages_of((prompt.tokens.len() + max_tokens).min(self.context));
-        let mut pages: Vec<usize> = self.prompts.iter().map(of).collect();
-        pages.sort_unstable();
-        pages.iter().rev().take(parallel).sum()
+    pub(super) fn pages(&self, parallel: usize, max_tokens: usize) -> PoolSize {
+        let len = |prompt: &Prompt| (prompt.tokens.len() + max_tokens).min(self.context);
+        let mut lens: Vec<usize> = self.prompts.iter().map(len).collect();
+        lens.sort_unstable_by_key(|&len| Reverse(len));
+        lens.truncate(parallel);
+        PoolSize::Sequences(lens)
     }
 
     /// The prompt of a text goes on.

@@ -136,7 +136,7 @@ device_structs! {
         hi: [u32; 4],
         /// Strides in elements.
         stride: [u32; 4],
-        /// Extent of the buffer's first dimension.
+        /// Extent of the buffer's first dimension, or with rows the group of a state.
         outermost: u32,
     }
     /// The cause of an abandoned launch. Every watchdog polls the fault of the launch; each worker
@@ -163,7 +163,7 @@ device_structs! {
         token: u32,
         /// Its position.
         pos: u32,
-        /// Where its page table begins.
+        /// Where its page tables begin, which have the entries of all groups side by side.
         pages: u32,
         /// One more than the row of its logits; 0: they are not wanted.
         wanted: u32,
@@ -201,7 +201,7 @@ device_structs! {
         scratch: u64 as "float*",
         /// With rows, those of the step `[row_count]`.
         rows: u64 as "const RowWords*",
-        /// The page tables of the rows; without rows that of the sequence, if it has one.
+        /// The page tables of the rows; without rows those of the sequence, if it has any.
         page_tables: u64 as "const u32*",
         /// Nanoseconds until the watchdogs abandon the launch.
         budget_ns: u64,

@@ -8,6 +8,7 @@ use crate::plan::{Generic, Plan, Sequence, View};
 use crate::tape::{Piece, WeightRows};
 use amk::rows::PAGE;
 use amk_ir::program::{BufferKind, Param};
+use amk_ir::rows::PageGroups;
 use amk_ir::{BufferId, Call, CallRows, DType, Exchange, Operand, Region};
 use std::collections::HashMap;
 
@@ -23,20 +24,23 @@ pub struct Plain {
     pub buffers: Vec<(BufferId, u64)>,
     /// Size of the plain memory in bytes. With rows, the pages of the states follow it.
     pub bytes: u64,
-    /// With rows, the states, each with its first byte in a page.
+    /// With rows, the states, each with its first byte in a page of its group.
     pub states: Vec<(BufferId, u64)>,
-    /// With rows, the bytes of a page of all states.
-    pub page: u64,
+    /// The bytes of a page of each group; 0 without rows.
+    pub pages: Vec<u64>,
     /// Maximum floats in which a task lays out its inputs and outputs.
     pub scratch: u32,
     /// Memory kind and start of each buffer.
     places: HashMap<BufferId, (u32, u64)>,
+    /// With rows, the groups of the states.
+    groups: Option<PageGroups>,
 }
 
 impl Plain {
     /// Places every buffer that a generic task of the plan touches.
     pub(super) fn place(plan: &Plan, packet_at: &HashMap<BufferId, u32>) -> Self {
-        let mut plain = Self::default();
+        let groups = plan.rows().map(|_| PageGroups::of(&plan.program));
+        let mut plain = Self { groups, pages: vec![0; plan.groups.len()], ..Self::default() };
         for task in plan.phases_of::<Generic>().flat_map(|generic| tasks(plan, generic)) {
             for (operand, view) in task.operands() {
                 if matches!(view, View::Buffer | View::Packets) {
@@ -50,12 +54,13 @@ impl Plain {
 
     /// Whether weights, inputs and states are placed as in another image.
     pub(super) fn places_as(&self, other: &Self) -> bool {
-        (&self.buffers, self.bytes, &self.states, self.page) == (&other.buffers, other.bytes, &other.states, other.page)
+        (&self.buffers, self.bytes) == (&other.buffers, other.bytes)
+            && (&self.states, &self.pages) == (&other.states, &other.pages)
     }
 
-    /// Bytes of the plain memory with so many pages.
-    pub(crate) fn bytes_with(&self, pages: u32) -> u64 {
-        self.bytes + u64::from(pages) * self.page
+    /// The group of a state.
+    fn group(&self, id: BufferId) -> usize {
+        self.groups.as_ref().and_then(|groups| groups.group(id)).unwrap_or(0)
     }
 
     fn place_buffer(&mut self, plan: &Plan, packet_at: &HashMap<BufferId, u32>, operand: &Operand) {
@@ -77,9 +82,11 @@ impl Plain {
             (_, BufferKind::Output) => (LOGITS, 0),
             _ if id == plan.token => (TOKEN, 0),
             (_, BufferKind::State) if plan.rows().is_some() => {
-                let at = self.page;
                 let elements: u64 = shape(plan, operand).iter().copied().map(u64::from).product();
-                self.page = (at + elements * u64::from(buffer.dtype.bytes())).next_multiple_of(ALIGN);
+                let group = self.group(id);
+                let end = &mut self.pages[group];
+                let at = *end;
+                *end = (at + elements * u64::from(buffer.dtype.bytes())).next_multiple_of(ALIGN);
                 self.states.push((id, at));
                 (STATE_F32, at)
             }
@@ -127,8 +134,8 @@ impl Plain {
         (locals, end)
     }
 
-    /// The kind of memory of a buffer, and where it begins there: a state with rows in the first
-    /// page.
+    /// The kind of memory of a buffer, and where it begins there: a state with rows in the page
+    /// with number 0.
     fn first(&self, plan: &Plan, id: BufferId) -> (u32, u64) {
         let (kind, at) = self.places.get(&id).copied().unwrap_or((u32::MAX, 0));
         (kind, if kind == STATE_F32 && plan.rows().is_some() { self.bytes + at } else { at })
@@ -145,7 +152,11 @@ impl Plain {
                     View::Stream => (STREAM, 0),
                     View::Buffer | View::Packets => self.first(plan, operand.buffer),
                 };
-                self.words.extend(words(&tile(place, &shape(plan, operand), &operand.region)));
+                let mut tile = tile(place, &shape(plan, operand), &operand.region);
+                if place.0 == STATE_F32 && plan.rows().is_some() {
+                    tile.outermost = self.group(operand.buffer) as u32;
+                }
+                self.words.extend(words(&tile));
             }
             for param in &call.params {
                 self.words.push(match param {

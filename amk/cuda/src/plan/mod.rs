@@ -39,9 +39,11 @@ use super::pointwise::Pointwise;
 use super::schedule::MOST_RING_SLOTS;
 use super::set;
 use super::stream::Stream;
+use amk::rows::{PageGroup, PoolSize};
 use amk_ir::graph::Graph;
 use amk_ir::lower::lift::{has_rows, lift};
 use amk_ir::lower::unroll::Unrolled;
+use amk_ir::rows::{PageGroups, Reach, distinct};
 use amk_ir::schedule::Schedule;
 use amk_ir::{BufferId, BufferKind, Constants, DType, Program, TaskId, TensorId};
 use group::{GivenUp, group};
@@ -121,9 +123,10 @@ pub struct Plan {
     pub shared: Extensions,
     /// With rows, what workers exchange.
     pub exchanged: HashSet<BufferId>,
-    /// Pages of [`amk::rows::PAGE`] positions for the states of all sequences. A plan without rows
-    /// has those of the sequence of its launch; 0: it has one sequence and no pages.
-    pub pages: u32,
+    /// The groups of its states, with their pages for all sequences ([`Self::set_pages`]). A plan
+    /// without rows has those of the sequence of its launch; none: it has one sequence and no
+    /// pages.
+    pub groups: Vec<PageGroup>,
 }
 
 /// Plans the tasks of a function that takes a token and gives the logits of the next.
@@ -152,6 +155,7 @@ pub fn plan(graph: &Graph, unrolled: &Unrolled, schedule: &Schedule, forms: &Wei
         plan.exchange();
         if let Some(rows) = schedule.rows {
             lift(&mut plan.program, rows.most).map_err(|error| refuse(error.headline))?;
+            plan.set_pages(&PoolSize::Pages(0), rows.most);
             return Ok(plan);
         }
         let keep = groups.keeping_states();
@@ -245,7 +249,25 @@ impl Plan {
 
     /// Whether its states lie in pages.
     pub fn has_pages(&self) -> bool {
-        self.rows().is_some() || self.pages > 0
+        !self.groups.is_empty()
+    }
+
+    /// Gives each group of states its pages, beside programs with steps of up to `rows` rows.
+    pub fn set_pages(&mut self, pages: &PoolSize, rows: u32) {
+        let reaches = match self.program.rows {
+            Some(_) => PageGroups::of(&self.program).reaches().to_vec(),
+            // A launch's calls say more than their bodies read.
+            None => distinct(set::body_sets().into_iter().flat_map(|set| set.shared.reaches(self))),
+        };
+        let reaches = reaches.into_iter().map(|reach| reach.map(|reach| reach as usize));
+        self.groups = pages.groups(reaches, rows as usize);
+    }
+
+    /// The group of the states of which rows read so many positions; the first, where the states
+    /// do not lie in pages.
+    pub fn group(&self, reach: Reach) -> usize {
+        let reach = reach.map(|reach| reach as usize);
+        self.groups.iter().position(|group| group.reach == reach).unwrap_or(0)
     }
 
     /// Whether its steps have more rows than weights come through the ring for.

@@ -238,7 +238,7 @@ fn empty(flow: &Flow<'_>, groups: &Groups, schedule: &Schedule, forms: &WeightFo
         missed: groups.missed.clone(),
         shared: groups.shared.clone(),
         exchanged: HashSet::new(),
-        pages: 0,
+        groups: Vec::new(),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::megakernel::MegakernelError;
 use crate::registry::RegistryError;
-use crate::rows::contract;
+use crate::rows::{GroupName, contract};
 use crate::vm::OtherConstant;
 use amk_ir::text::Shown;
 use amk_ir::verify::Message;
@@ -105,8 +105,10 @@ pub enum VmError {
     #[error(transparent)]
     Contract(#[from] contract::Breach),
     /// There is no such page.
-    #[error("there is no page {page}; the VM has {pages}")]
+    #[error("there is no page {page}{group}; the VM has {pages}")]
     NoPage {
+        /// The group.
+        group: GroupName,
         /// The page.
         page: u32,
         /// Pages of the VM.

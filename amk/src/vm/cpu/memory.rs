@@ -3,6 +3,7 @@
 use super::area::{Area, Home};
 use super::error::VmError;
 use super::paged::Paged;
+use crate::rows::{PageGroup, PoolSize};
 use crate::tensor::{Cells, Shape, State, Weight};
 use crate::vm::Bindings;
 use amk_ir::schedule::CACHES;
@@ -16,8 +17,8 @@ pub(super) struct Memory {
     pub(super) local_bytes: usize,
     /// Names of the token inputs in order.
     pub(super) token_inputs: Vec<String>,
-    /// Pages of each state; 0 in a program without rows.
-    pub(super) pages: usize,
+    /// The groups of the states; none in a program without rows.
+    pub(super) groups: Vec<PageGroup>,
 }
 
 /// The kinds of bindings.
@@ -31,15 +32,15 @@ pub(super) enum Bound {
 }
 
 impl Memory {
-    pub(super) fn new(program: &Program, bindings: &Bindings, pages: Option<usize>) -> Result<Self, VmError> {
-        let pages = program.rows.map(|_| Paged::new(program, pages)).transpose()?;
+    pub(super) fn new(program: &Program, bindings: &Bindings, pages: Option<&PoolSize>) -> Result<Self, VmError> {
+        let pages = program.rows.map(|rows| Paged::new(program, rows, pages)).transpose()?;
         let arena = arena(program)?;
         let (locals, local_bytes) = locals(program);
         let mut memory = Self {
             bound: Vec::with_capacity(program.buffers.len()),
             local_bytes,
             token_inputs: Vec::new(),
-            pages: pages.as_ref().map_or(0, |pages| pages.pages),
+            groups: pages.as_ref().map_or_else(Vec::new, |pages| pages.groups.clone()),
         };
         for (index, buffer) in program.buffers.iter().enumerate() {
             let bound = match buffer.kind {

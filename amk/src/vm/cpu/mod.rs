@@ -38,6 +38,7 @@ pub use observer::{ObservedCall, Observer};
 use super::Bindings;
 use crate::megakernel::Megakernel;
 use crate::registry::{Output, Registry};
+use crate::rows::{PageGroup, PoolSize};
 use crate::tensor::{Pos, State, Tensor, Token};
 use amk_ir::graph::Instance;
 use amk_ir::text::Shown;
@@ -53,15 +54,14 @@ use rng::Rng;
 use std::sync::Arc;
 
 /// How the VM runs a program.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Options {
     /// In which order.
     pub mode: Mode,
     /// How long a worker waits for a counter before it reports a stall.
     pub deadline: Duration,
-    /// Pages of [`crate::rows::PAGE`] positions for the sequences of a program with rows; `None`:
-    /// as many as one sequence can have.
-    pub pages: Option<usize>,
+    /// Pages for the sequences of a program with rows; `None`: as many as one sequence can have.
+    pub pages: Option<PoolSize>,
 }
 
 impl Default for Options {
@@ -96,10 +96,8 @@ pub struct Vm {
     outputs: Vec<Output>,
     /// Whether the position is limited to the program's.
     moves: bool,
-    /// Pages of each state; 0 in a program without rows.
-    pages: usize,
-    /// The last positions of which a row reads anything; `None`: all.
-    reach: Option<usize>,
+    /// The groups of its states; none in a program without rows.
+    groups: Vec<PageGroup>,
 }
 
 enum Runner {
@@ -162,17 +160,16 @@ impl Vm {
         observer: Option<Arc<dyn Observer>>,
     ) -> Result<Self, VmError> {
         bindings.check(verified.constants())?;
-        let plan = Plan::new(verified.program(), bindings, registry, options.pages)?;
+        let plan = Plan::new(verified.program(), bindings, registry, options.pages.as_ref())?;
         let moves = moves(verified.program());
-        let pages = plan.memory.pages;
-        let reach = amk_ir::rows::reach(verified.program()).map(|reach| reach as usize);
+        let groups = plan.memory.groups.clone();
         let engine = Arc::new(Engine::new(verified, plan, options.deadline, observer)?);
         let runner = match options.mode {
             Mode::Threads => Runner::Pool(Pool::new(Arc::clone(&engine), None)?),
             Mode::Delayed { seed } => Runner::Pool(Pool::new(Arc::clone(&engine), Some(seed))?),
             Mode::Shuffled { seed } => Runner::Shuffle(Rng::new(seed)),
         };
-        Ok(Self { engine, runner, steps: 0, outputs: Vec::new(), moves, pages, reach })
+        Ok(Self { engine, runner, steps: 0, outputs: Vec::new(), moves, groups })
     }
 
     /// The program.

@@ -2,15 +2,17 @@
 
 use super::error::VmError;
 use super::memory::{out_of_memory, shape};
-use crate::rows::RowLimits;
+use crate::rows::{PageGroup, PoolSize};
 use crate::tensor::State;
+use amk_ir::rows::PageGroups;
 use amk_ir::schedule::CACHES;
 use amk_ir::{Bound, Buffer, BufferId, BufferKind, Interval, Operand, Program};
 use std::collections::BTreeMap;
 
-/// Which dimension of each state is that of positions, and the pages that there are for it.
+/// Which dimension of each state is that of positions, its group, and the pages of each group.
 pub(super) struct Paged {
-    pub(super) pages: usize,
+    pub(super) groups: Vec<PageGroup>,
+    of: PageGroups,
     dims: BTreeMap<BufferId, usize>,
 }
 
@@ -20,8 +22,11 @@ impl Paged {
     /// # Errors
     /// [`VmError::NotPaged`] for a state in which no dimension or several move, or whose tiles
     /// reach beyond the position of their row: there is no page then.
-    pub(super) fn new(program: &Program, pages: Option<usize>) -> Result<Self, VmError> {
-        let pages = pages.unwrap_or(RowLimits::pages_of(program.positions as usize));
+    pub(super) fn new(program: &Program, rows: u32, pages: Option<&PoolSize>) -> Result<Self, VmError> {
+        let one = PoolSize::sequences(1, program.positions as usize);
+        let of = PageGroups::of(program);
+        let reaches = of.reaches().iter().map(|reach| reach.map(|reach| reach as usize));
+        let groups = pages.unwrap_or(&one).groups(reaches, rows as usize);
         let mut dims = BTreeMap::new();
         for (index, buffer) in program.buffers.iter().enumerate() {
             if buffer.kind == BufferKind::State {
@@ -30,7 +35,7 @@ impl Paged {
                 dims.insert(id, position_dim(program, id).map_err(refuse)?);
             }
         }
-        Ok(Self { pages, dims })
+        Ok(Self { groups, of, dims })
     }
 
     /// The pool of pages of a state.
@@ -45,7 +50,9 @@ impl Paged {
         let dim = *self.dims.get(&id).ok_or_else(|| refuse("it has no dimension of positions"))?;
         let bytes = buffer.bytes();
         let shape = shape(buffer).ok_or_else(|| out_of_memory(&buffer.name, bytes))?;
-        State::pool(self.pages, shape, dim, buffer.dtype).ok_or_else(|| out_of_memory(&buffer.name, bytes))
+        let group = self.of.group(id).ok_or_else(|| refuse("it has no group"))?;
+        State::pool(self.groups[group].pages, shape, (dim, group), buffer.dtype)
+            .ok_or_else(|| out_of_memory(&buffer.name, bytes))
     }
 }
 
@@ -86,7 +93,7 @@ mod tests {
              buffer b0 @cache state f32[{shape}]\ntask t0: append(mut b0[{tile}]) rows 0..2\nworker w0: t0"
         );
         let program = amk_ir::text::parse(&text).expect("a program");
-        Paged::new(&program, None).err().map(|error| error.to_string())
+        Paged::new(&program, 2, None).err().map(|error| error.to_string())
     }
 
     #[test]

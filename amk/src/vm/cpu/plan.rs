@@ -7,6 +7,7 @@ use super::memory::{Bound, Memory};
 use super::packets::Packets;
 use super::table::{PickedWeight, RoutedArea, RoutedTask, Table};
 use crate::registry::{Frame, Function, Registry};
+use crate::rows::PoolSize;
 use crate::tensor::{State, Weight};
 use crate::vm::Bindings;
 use amk_ir::callee::{Argument, Place};
@@ -83,7 +84,7 @@ impl Plan {
         program: &Program,
         bindings: &Bindings,
         registry: &Registry,
-        pages: Option<usize>,
+        pages: Option<&PoolSize>,
     ) -> Result<Self, VmError> {
         let functions = functions(program, registry)?;
         let memory = Memory::new(program, bindings, pages)?;

@@ -16,17 +16,13 @@ impl RowVm for Vm {
     fn limits(&self) -> RowLimits {
         let program = self.program();
         let rows = program.rows.unwrap_or(0) as usize;
-        RowLimits { rows, positions: program.positions as usize, pages: self.pages, reach: self.reach }
+        RowLimits { rows, positions: program.positions as usize, groups: self.groups.clone() }
     }
 
     fn edit_page(&mut self, edit: PageEdit) -> Result<(), VmError> {
-        let pages = self.pages;
-        let touched = match edit {
-            PageEdit::Copy { from, to } => [from, to],
-            PageEdit::Clear { page, .. } => [page, page],
-        };
-        if let Some(&page) = touched.iter().find(|&&page| page as usize >= pages) {
-            return Err(VmError::NoPage { page, pages });
+        let pages = self.groups.get(edit.group).map_or(0, |group| group.pages);
+        if let Some(page) = edit.change.pages().find(|&page| page as usize >= pages) {
+            return Err(VmError::NoPage { group: self.limits().name(edit.group), page, pages });
         }
         for bound in self.engine.plan.memory.all() {
             if let Bound::State(state) = bound {
@@ -78,7 +74,7 @@ impl Vm {
         if tokens > 1 {
             return Err(VmError::Tokens { expected: tokens, found: 1 });
         }
-        contract::check(self.limits(), rows)?;
+        contract::check(&self.limits(), rows)?;
         Ok(())
     }
 }

@@ -5,12 +5,11 @@ use super::engine::Launch;
 use super::observer::{ObservedCall, Observer};
 use super::plan::{ArgumentPlan, CallPlan, ResultPlan, TaskPlan};
 use crate::registry::{Argument, Frame, Output};
-use crate::rows::PlacedRow;
+use crate::rows::{PageTables, PlacedRow};
 use crate::tensor::Token;
 use amk_ir::{CallRows, TaskId};
 use core::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
 /// Why a task failed.
 pub(super) enum TaskFailure {
@@ -24,8 +23,8 @@ struct Given<'a> {
     moment: Moment,
     /// By token input.
     tokens: &'a [Token],
-    /// The page table of the row's sequence.
-    pages: Option<&'a Arc<[u32]>>,
+    /// The page tables of the row's sequence.
+    pages: Option<&'a PageTables>,
     watch: Option<Watch<'a>>,
 }
 

@@ -145,7 +145,7 @@ impl<'p> Task<'_, 'p> {
         }
         let extents = tile.hi.get(..(tile.form >> 8 & 255) as usize);
         let extents = extents.ok_or_else(|| Refusal::new("tile", "of a value of the task has another rank"))?;
-        let region = region(extents, "a value of the task", tile)?;
+        let region = region(extents, extents.first().copied(), "a value of the task", tile)?;
         if region != Region::full(extents) {
             return Err(Refusal::new("tile", "of a value of the task is not all of it"));
         }
@@ -183,7 +183,8 @@ impl<'p> Task<'_, 'p> {
         if tile.form & 255 != STREAM || place(tile) != 0 {
             return Err(Refusal::new("tile", "is in memory, expected a weight that streams"));
         }
-        let region = region(self.places.shape(*weight), &self.places.name(*weight), tile)?;
+        let shape = self.places.shape(*weight);
+        let region = region(shape, shape.first().copied(), &self.places.name(*weight), tile)?;
         let expected = [rows.clone(), 0..*k];
         let fixed = |interval: &Interval| (!interval.moves()).then_some(interval.lo.base..interval.hi.base);
         if !region.intervals().iter().map(fixed).eq(expected.into_iter().map(Some)) {
@@ -261,7 +262,12 @@ fn operand(
     access: Access,
 ) -> Result<DecodedOperand, Refusal> {
     let id = buffer(places, tile)?;
-    let region = region(&places.lies_as(id), &places.name(id), tile)?;
+    let shape = places.lies_as(id);
+    let outermost = match tile.form & 255 {
+        STATE_F32 if places.program.rows.is_some() => places.group(id).map(|group| group as u32),
+        _ => shape.first().copied(),
+    };
+    let region = region(&shape, outermost, &places.name(id), tile)?;
     let fixed = |interval: &Interval| interval.lo.base..interval.hi.base;
     match (tile.form & 255, region.intervals()) {
         // The device has a single token, or one a row, and ignores the position in the buffer.
@@ -293,7 +299,10 @@ fn buffer(places: &Places<'_>, tile: &TileWords) -> Result<BufferId, Refusal> {
         PACKETS_F32 | PACKETS_U32 => packets(Format::Words)?,
         // The states of sequences lie in pages, the first of which follows the other buffers.
         STATE_F32 if places.program.rows.is_some() => {
-            find(&plain.states, at.checked_sub(plain.bytes).ok_or_else(nowhere)?)?
+            let in_page = at.checked_sub(plain.bytes).ok_or_else(nowhere)?;
+            let of_group = |id| places.group(id) == Some(tile.outermost as usize);
+            let found = plain.states.iter().find(|&&(id, first)| first == in_page && of_group(id));
+            found.map(|&(id, _)| id).ok_or_else(nowhere)?
         }
         PLAIN_F32 | PLAIN_BF16 | STATE_F32 => find(&plain.buffers, at)?,
         TOKEN if at == 0 => places.image.token,
@@ -313,15 +322,16 @@ fn buffer(places: &Places<'_>, tile: &TileWords) -> Result<BufferId, Refusal> {
     if fits { Ok(id) } else { Err(Refusal::new("tile", format!("takes {} for memory {kind}", places.name(id)))) }
 }
 
-/// Returns the region of a tile, whose strides and extent must match its buffer.
-fn region(shape: &[u32], name: &str, tile: &TileWords) -> Result<Region, Refusal> {
+/// Returns the region of a tile, whose strides and outermost extent, or group, must match its
+/// buffer.
+fn region(shape: &[u32], outermost: Option<u32>, name: &str, tile: &TileWords) -> Result<Region, Refusal> {
     let fail = |what: &str| Err(Refusal::new("tile", format!("of {name} has {what}")));
     let rank = shape.len();
     if (tile.form >> 8 & 255) as usize != rank || rank > MAX_RANK as usize {
         return fail("another rank");
     }
-    if Some(&tile.outermost) != shape.first() {
-        return fail("another outermost extent");
+    if Some(tile.outermost) != outermost {
+        return fail("another outermost extent or group");
     }
     let moves = tile.form >> 16;
     let bit = |of: u32, d: usize| moves >> of >> d & 1 == 1;

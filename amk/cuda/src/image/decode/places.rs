@@ -7,6 +7,7 @@ use crate::plan::{Body, Plan, Sequence};
 use crate::set::{RecordKind, record_kinds};
 use amk::rows::PAGE;
 use amk_ir::lower::lift::has_rows;
+use amk_ir::rows::PageGroups;
 use amk_ir::text::Shown;
 use amk_ir::{Buffer, BufferId, DType, Exchange, Program};
 use std::collections::HashMap;
@@ -40,6 +41,8 @@ pub struct Places<'p> {
     constants: Vec<(u32, BufferId)>,
     /// With rows, the dimension of positions of each state.
     positions: HashMap<BufferId, usize>,
+    /// With rows, the groups of the states.
+    groups: Option<PageGroups>,
     /// By op, the first packet that its tasks publish.
     first: Vec<Option<u32>>,
     /// By event, the signals in a step.
@@ -80,6 +83,7 @@ impl<'p> Places<'p> {
             survey: Survey::new(program),
             kinds: record_kinds(),
             positions: HashMap::new(),
+            groups: program.rows.map(|_| PageGroups::of(program)),
             first: vec![None; program.ops.len()],
             fan_in: vec![0; program.events.len()],
         };
@@ -134,6 +138,11 @@ impl<'p> Places<'p> {
         let of_positions = self.positions.get(&id).and_then(|&dim| shape.get_mut(dim));
         of_positions.into_iter().for_each(|extent| *extent = PAGE as u32);
         shape
+    }
+
+    /// Returns the group of a state that lies in pages of rows.
+    pub(super) fn group(&self, state: BufferId) -> Option<usize> {
+        self.groups.as_ref()?.group(state)
     }
 
     /// Returns the elements of a packet, or with rows of a word.

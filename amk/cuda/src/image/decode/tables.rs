@@ -7,6 +7,7 @@ use crate::image::{Image, LINE, blocks};
 use crate::plan::Plan;
 use crate::set::body_sets;
 use amk::rows::PAGE;
+use amk_ir::rows::PageGroups;
 use amk_ir::{Buffer, BufferId, BufferKind, DType, Exchange, Program};
 use std::collections::HashSet;
 
@@ -17,6 +18,7 @@ pub(super) fn check(image: &Image, program: &Program, plan: &Plan, workers: usiz
     check_events(image, program, end)?;
     check_constants(image, program)?;
     check_plain(image, program)?;
+    check_pools(image, program, plan)?;
     check_states(image, program)?;
     check_results(image, program)?;
     for set in body_sets() {
@@ -162,12 +164,33 @@ fn check_plain(image: &Image, program: &Program) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// With rows, the states of generic tasks are disjoint parts of a page, which has as many bytes as
-/// they need.
+/// The groups are those of the program's states, which without rows the registered bodies know, and
+/// no two pages share bytes in any memory.
+fn check_pools(image: &Image, program: &Program, plan: &Plan) -> Result<(), Refusal> {
+    let groups = image.pools.0.iter().map(|pool| pool.group);
+    if !groups.clone().eq(plan.groups.iter().copied()) {
+        return Err(Refusal::new("pools", format!("have {:?}, the plan has {:?}", image.pools.0, plan.groups)));
+    }
+    let reaches = groups.map(|group| group.reach);
+    let known = program.rows.map(|_| PageGroups::of(program));
+    let expected = known.iter().flat_map(PageGroups::reaches).map(|reach| reach.map(|reach| reach as usize));
+    if known.is_some() && !reaches.eq(expected) {
+        return Err(Refusal::new("pools", "are not of the groups of the program's states"));
+    }
+    for sizes in image.page_sizes() {
+        let places = image.pools.places(&sizes).map(|(start, end)| (start, end - start)).collect();
+        apart("pools", places)?;
+    }
+    Ok(())
+}
+
+/// With rows, the states of generic tasks are disjoint parts of the pages of their groups, which
+/// have as many bytes as they need.
 fn check_states(image: &Image, program: &Program) -> Result<(), Refusal> {
     let plain = &image.plain;
     let state = |id| buffer(program, id).filter(|buffer| buffer.kind == BufferKind::State);
-    let mut ranges = Vec::new();
+    let groups = PageGroups::of(program);
+    let mut ranges = vec![Vec::new(); image.pools.0.len()];
     for &(id, at) in &plain.states {
         let state = state(id).filter(|state| program.rows.is_some() && state.shape.contains(&program.positions));
         let state = state.ok_or_else(|| Refusal::new("states", "have a buffer that does not lie in pages"))?;
@@ -175,11 +198,13 @@ fn check_states(image: &Image, program: &Program) -> Result<(), Refusal> {
         if !at.is_multiple_of(PAGE_ALIGN) {
             return Err(Refusal::new("states", format!("begin at {at}, which is not aligned")));
         }
-        ranges.push((at, bytes));
+        let of_group = groups.group(id).and_then(|group| ranges.get_mut(group));
+        of_group.ok_or_else(|| Refusal::new("states", "have a buffer without a group"))?.push((at, bytes));
     }
-    let end = apart("states", ranges)?.next_multiple_of(PAGE_ALIGN);
-    if plain.page != end || !plain.bytes.is_multiple_of(PAGE_ALIGN) {
-        return Err(Refusal::new("page", format!("is {} bytes, the states have {end}", plain.page)));
+    let end = |ranges| Ok(apart("states", ranges)?.next_multiple_of(PAGE_ALIGN));
+    let ends = ranges.into_iter().map(end).collect::<Result<Vec<u64>, Refusal>>()?;
+    if plain.pages != ends || !plain.bytes.is_multiple_of(PAGE_ALIGN) {
+        return Err(Refusal::new("pages", format!("have {:?} bytes, the states have {ends:?}", plain.pages)));
     }
     let in_plain = |&(id, _): &(BufferId, u64)| program.rows.is_some() && state(id).is_some();
     if plain.buffers.iter().any(in_plain) {
