@@ -167,7 +167,10 @@ const PADDED: [(&str, u32); 1] = [("VOCAB", 4099)];
 /// Layers with attention and with a convolution.
 const CONVOLVED: ((&str, &str), [(&str, u32); 1]) = (("lfm2", "lfm2_1_2b"), [("LAYERS", 3)]);
 /// Heads that fused attention does not compute.
-const HEADS: [(&str, u32); 2] = [("HEAD_DIM", 96), ("ROTARY", 96)];
+const HEADS: [(&str, u32); 2] = [("HEAD_DIM", 72), ("ROTARY", 72)];
+/// Whose last slice is shorter than the others, and a part of which is rotated.
+const TILED: ((&str, &str), [(&str, u32); 3]) =
+    (("stablelm", "stablelm_3b_4e1t"), [("VOCAB", 4096), ("HEADS", 8), ("KV_HEADS", 4)]);
 
 /// Fused and generic tasks, with each exchange.
 fn cases() -> Vec<Case> {
@@ -179,6 +182,7 @@ fn cases() -> Vec<Case> {
     cases.extend([PARTLY_TURNED, SUMMANDS, COPIED].map(|model| Case::new(model, &TOKENS, Packets, bf16)));
     cases.push(Case::new(ADOPTED.0, &ADOPTED.1, Packets, bf16));
     cases.push(Case::new(CONVOLVED.0, &CONVOLVED.1, Packets, bf16));
+    cases.push(Case::new(TILED.0, &TILED.1, Packets, bf16));
     cases.extend([Counters, Barrier].map(|exchange| Case::new(FUSED[0], &[], exchange, bf16)));
     cases.push(Case::new(ADOPTED.0, &HEADS, Counters, bf16));
     cases.push(Case::in_blocks(FUSED[0], &["Q4_0", "Q8_0", "Q5_1"]));
@@ -206,6 +210,7 @@ fn cases() -> Vec<Case> {
         Case::of_rows(CENTRED[0], &TOKENS, 8, Counters),
         Case::of_rows(CENTRED[0], &TOKENS, 40, Counters),
         Case::of_rows(COPIED, &TOKENS, 8, Counters),
+        Case::of_rows(TILED.0, &TILED.1, 8, Counters),
     ]);
     cases
 }
