@@ -40,67 +40,71 @@ fn run_with(name: &str, code: &str, defines: &[(&str, &str)]) -> Option<()> {
     Some(())
 }
 
-/// Heads of so many elements, of a group of so many queries, and a bound of the scores. A step of
-/// one row is `paged` or has its own caches, whose elements have so many bytes.
-fn attention(rows: &str, paged: &str, bytes: &str, heads: (u32, u32, f32)) -> Option<()> {
+/// Heads of an attention.
+#[derive(Clone, Copy)]
+struct Heads {
+    /// Elements.
+    dim: u32,
+    /// Query heads of a key head.
+    group: u32,
+    /// The bound of the scores, or 0.
+    cap: f32,
+    /// Elements that are rotated.
+    turned: u32,
+    /// Whether heads of the second kind are not rotated.
+    still: bool,
+    /// Key heads that are copies of one.
+    copies: u32,
+    /// Groups of pages: two, if each kind of layers has its own.
+    groups: u32,
+}
+
+fn heads(dim: u32, group: u32) -> Heads {
+    Heads { dim, group, cap: 0.0, turned: dim, still: false, copies: 1, groups: 1 }
+}
+
+fn capped(dim: u32, group: u32) -> Heads {
+    Heads { cap: 2.0, ..heads(dim, group) }
+}
+
+/// A step of one row is `paged` or has its own caches, whose elements have so many bytes.
+fn attention(rows: &str, paged: &str, bytes: &str, heads: Heads) -> Option<()> {
     attention_by(rows, paged, ("0", bytes), heads)
 }
 
 /// The same, of a step of rows with packets or without.
-fn attention_by(rows: &str, paged: &str, exchange: (&str, &str), heads: (u32, u32, f32)) -> Option<()> {
-    attention_kept(rows, paged, exchange, heads, Kept { still: false, copies: 1, groups: 1 })
-}
-
-/// What of a key head is kept.
-#[derive(Clone, Copy)]
-struct Kept {
-    /// Heads of the second kind are not rotated.
-    still: bool,
-    /// Heads that are copies of one.
-    copies: u32,
-    /// Groups of pages: two, if a kind has its own.
-    groups: u32,
-}
-
-/// The same, of such keys.
-fn attention_kept(
-    rows: &str,
-    paged: &str,
-    (packets, bytes): (&str, &str),
-    (head_dim, group, cap): (u32, u32, f32),
-    Kept { still, copies, groups }: Kept,
-) -> Option<()> {
-    let turns = head_dim.to_string();
+fn attention_by(rows: &str, paged: &str, (packets, bytes): (&str, &str), heads: Heads) -> Option<()> {
+    const SMALL: u32 = 128; // up to which a worker's memory has the same size
+    let Heads { dim, group, cap, turned, still, copies, groups } = heads;
     let own = u32::from(rows != "0").to_string();
-    let (head, group, bits) = (head_dim.to_string(), group.to_string(), format!("{:#x}u", cap.to_bits()));
     let norm = (cap == 0.0 && !still).to_string();
     let files = ["begin", "cache", "turns", "fused", "rows", "wide"].map(|file| format!("attention/{file}.cuh"));
-    let scale = format!("((at)<{}?0.75f:1.25f)", head_dim / 2);
     let defines = [
         ("AMK_ROWS", rows),
         ("AMK_PAGED", paged),
         ("AMK_ROW_PACKETS", packets),
         ("AMK_CACHE_BYTES", bytes),
         ("AMK_ROW_BLOCK", "8"),
-        ("AMK_HEAD_DIM", &head),
+        ("AMK_HEAD_DIM", &dim.max(SMALL).to_string()),
         ("AMK_KINDS", "2"),
-        ("AMK_TURNS", &turns),
+        ("AMK_TURNS", &turned.to_string()),
         ("AMK_OWN_TURNS", &own),
-        ("AMK_TURN_SCALE(p,at)", &scale),
-        ("TEST_GROUP", &group),
-        ("TEST_TURNED", &head),
+        ("AMK_TURN_SCALE(p,at)", &format!("((at)<{}?0.75f:1.25f)", turned / 2)),
+        ("TEST_HEAD", &dim.to_string()),
+        ("TEST_GROUP", &group.to_string()),
+        ("TEST_TURNED", &turned.to_string()),
         ("TEST_NORM", &norm),
         ("TEST_STILL", &still.to_string()),
         ("AMK_COPIES", &copies.to_string()),
         ("AMK_GROUPS", &groups.to_string()),
         ("TEST_CAP", &format!("{cap:?}f")),
-        ("TEST_CAP_BITS", &bits),
+        ("TEST_CAP_BITS", &format!("{:#x}u", cap.to_bits())),
     ];
     run("attention", &files.each_ref().map(String::as_str), &defines)
 }
 
 /// Steps of one row, with pages and without, and of several.
-fn everywhere(bytes: &str, heads: [(u32, u32, f32); 3]) -> Option<()> {
+fn everywhere(bytes: &str, heads: [Heads; 3]) -> Option<()> {
     for (rows, paged) in [("0", "0"), ("0", "1"), ("8", "0"), ("24", "0")] {
         for heads in heads {
             attention(rows, paged, bytes, heads)?;
@@ -111,14 +115,30 @@ fn everywhere(bytes: &str, heads: [(u32, u32, f32); 3]) -> Option<()> {
 
 #[test]
 fn attention_of_two_kinds_is_the_sum_over_the_positions() {
-    if everywhere("2", [(256, 2, 0.0), (256, 4, 2.0), (128, 4, 0.0)]).is_none() {
+    if everywhere("2", [heads(256, 2), capped(256, 4), heads(128, 4)]).is_none() {
         return;
     }
     for paged in ["0", "1"] {
-        let _ = attention("0", paged, "2", (64, 3, 0.0));
+        let _ = attention("0", paged, "2", heads(64, 3));
     }
-    for heads in [(256, 4, 2.0), (128, 4, 0.0)] {
+    for heads in [capped(256, 4), heads(128, 4)] {
         let _ = attention_by("8", "0", ("1", "2"), heads);
+    }
+}
+
+/// Heads that are not whole vectors of a warp, rotated as a whole or in part.
+#[test]
+fn attention_of_heads_of_any_number_of_tiles_is_the_sum_over_the_positions() {
+    let partly = Heads { turned: 20, ..heads(80, 3) };
+    if everywhere("2", [partly, heads(112, 4), capped(48, 1)]).is_none() {
+        return;
+    }
+    let _ = attention("0", "0", "1", partly);
+    let _ = attention("24", "0", "1", heads(96, 5));
+    for heads in [Heads { turned: 12, ..heads(48, 8) }, heads(16, 2)] {
+        for (rows, packets) in [("0", "0"), ("8", "1")] {
+            let _ = attention_by(rows, "0", (packets, "2"), heads);
+        }
     }
 }
 
@@ -126,8 +146,8 @@ fn attention_of_two_kinds_is_the_sum_over_the_positions() {
 fn attention_of_two_kinds_finds_the_pages_of_each() {
     for (rows, paged, packets) in [("0", "1", "0"), ("8", "0", "0"), ("8", "0", "1"), ("24", "0", "0")] {
         for still in [false, true] {
-            let kept = Kept { still, copies: 1, groups: 2 };
-            if attention_kept(rows, paged, (packets, "2"), (128, 4, 0.0), kept).is_none() {
+            let heads = Heads { still, groups: 2, ..heads(128, 4) };
+            if attention_by(rows, paged, (packets, "2"), heads).is_none() {
                 return;
             }
         }
@@ -137,8 +157,9 @@ fn attention_of_two_kinds_finds_the_pages_of_each() {
 #[test]
 fn attention_of_heads_that_are_not_rotated_or_copied_is_the_sum_over_the_positions() {
     for (rows, paged, packets) in [("0", "0", "0"), ("0", "1", "0"), ("8", "0", "1"), ("24", "0", "0")] {
-        for (heads, still, copies) in [((64, 3, 0.0), true, 1), ((128, 4, 0.0), true, 1), ((128, 8, 0.0), false, 2)] {
-            if attention_kept(rows, paged, (packets, "2"), heads, Kept { still, copies, groups: 1 }).is_none() {
+        let still = [heads(64, 3), heads(128, 4)].map(|heads| Heads { still: true, ..heads });
+        for heads in still.into_iter().chain([Heads { copies: 2, ..heads(128, 8) }]) {
+            if attention_by(rows, paged, (packets, "2"), heads).is_none() {
                 return;
             }
         }
@@ -147,10 +168,10 @@ fn attention_of_heads_that_are_not_rotated_or_copied_is_the_sum_over_the_positio
 
 #[test]
 fn attention_over_caches_of_e4m3_is_the_sum_over_the_positions() {
-    if everywhere("1", [(256, 4, 2.0), (128, 4, 0.0), (64, 3, 0.0)]).is_none() {
+    if everywhere("1", [capped(256, 4), heads(128, 4), heads(64, 3)]).is_none() {
         return;
     }
-    for heads in [(64, 8, 0.0), (128, 8, 0.0)] {
+    for heads in [heads(64, 8), heads(128, 8)] {
         let _ = attention("0", "0", "1", heads);
     }
 }

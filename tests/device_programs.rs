@@ -127,6 +127,16 @@ pub(crate) fn long_heads() -> [(Family, Dims); 2] {
     [with("gemma3", &[("WINDOW", 50), heads[0], heads[1]]), with("gemma2", &[("WINDOW", 130), heads[0], heads[1]])]
 }
 
+/// Decoders whose heads are not whole vectors of a warp: of which a part is rotated, with norms of
+/// heads, with bounded scores and a window.
+pub(crate) fn odd_heads() -> [(Family, Dims); 3] {
+    let of = |family, dim, rotary, more: &[(&str, u32)]| {
+        let heads = [("HEADS", 8), ("KV_HEADS", 4), ("HEAD_DIM", dim), ("ROTARY", rotary)];
+        with(family, &[&heads, more].concat())
+    };
+    [of("stablelm", 80, 20, &[]), of("qwen3", 48, 48, &[]), of("gemma2", 112, 112, &[("WINDOW", 130)])]
+}
+
 /// Families of which one layer rotates heads and the other does not.
 pub(crate) fn partly_turned() -> [(Family, Dims); 1] {
     [with("smollm3", &[])]
@@ -202,7 +212,7 @@ fn caches_that_no_fused_body_computes_are_refused_by_name() {
         let states = found.program.buffers.into_iter().filter(|buffer| buffer.kind == BufferKind::State);
         Ok::<_, String>(states.filter(|state| state.dtype != DType::U32).map(|cache| cache.dtype).collect::<Vec<_>>())
     };
-    let (tiny, short) = (tiny(), with("llama", &[("HEAD_DIM", 32), ("ROTARY", 32)]).1);
+    let (tiny, short) = (tiny(), with("llama", &[("HEAD_DIM", 40), ("ROTARY", 40)]).1);
     for (dims, cache, precision) in [
         (&short, DType::E4M3, Precision::BF16),
         (&short, DType::BF16, Precision::BF16),
@@ -220,7 +230,7 @@ fn caches_that_no_fused_body_computes_are_refused_by_name() {
 fn a_gpus_steps_over_caches_in_e4m3_compute_the_function_that_rounds_them() {
     let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
     let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
-    for (family, dims) in cached().into_iter().chain(long_heads()) {
+    for (family, dims) in cached().into_iter().chain(long_heads()).chain(odd_heads()) {
         println!("{}", family.name);
         let schedule = Schedule { workers: 40, run: 2, cache: Some(DType::E4M3), ..target.schedule() };
         let decoder = Decoder::new(family, dims, schedule, 270, 3).expect("a decoder");
@@ -234,7 +244,7 @@ fn a_gpus_steps_compute_the_function() {
     let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
     let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
     let others = normed().into_iter().chain(long_heads()).chain(partly_turned()).chain(summands());
-    let others = others.chain(centred()).chain(copied()).chain([convolved(), windowed(50, 48)]);
+    let others = others.chain(centred()).chain(copied()).chain(odd_heads()).chain([convolved(), windowed(50, 48)]);
     for (family, dims) in plain().into_iter().chain(others) {
         let schedule = Schedule { workers: 44, run: 2, ..target.schedule() };
         let decoder = Decoder::new(family, dims, schedule, 270, 3).expect("a decoder");
@@ -323,6 +333,14 @@ fn short_convolutions_compute_the_function() {
 fn heads_of_256_elements_compute_the_function() {
     for (family, dims) in long_heads() {
         check(Decoder::new(family, dims, schedule(), 150, 3).expect("a decoder"));
+    }
+}
+
+#[test]
+fn heads_of_any_number_of_tiles_compute_the_function() {
+    for (family, dims) in odd_heads() {
+        let schedule = Schedule { workers: 12, ..schedule() };
+        check(Decoder::new(family, dims, schedule, 270, 3).expect("a decoder"));
     }
 }
 
@@ -523,7 +541,8 @@ proptest! {
         (fusion, f32) in (prop::bool::weighted(0.8), prop::bool::weighted(0.2)),
         exchange in prop_oneof![Just(ExchangeBy::Packets), Just(ExchangeBy::Counters), Just(ExchangeBy::Barrier)],
         (kv_heads, group) in (1..3u32, 1..4u32),
-        (head, partial) in (prop_oneof![4 => Just(64u32), 1 => Just(128), 1 => Just(48)], prop::bool::weighted(0.15)),
+        head in prop_oneof![8 => Just(64u32), 2 => Just(128), 2 => Just(40), 1 => Just(80), 1 => Just(96)],
+        partial in prop::bool::weighted(0.15),
         (hidden, ffn, vocab, layers) in (4..8u32, 4..9u32, 12..20u32, prop_oneof![1 => Just(1u32), 4 => Just(2)]),
         (odd, short, seed) in (prop::bool::weighted(0.2), prop_oneof![3 => Just(0u32), 1 => 1..8u32], any::<u64>()),
     ) {

@@ -3,8 +3,8 @@
 //! GPU the same bound, and bits that do not depend on the other rows of a step.
 
 use crate::device_programs::{
-    bits, cached, centred, convolved, copied, eager, error, long_heads, normed, partly_turned, plain, sized, summands,
-    tiny, windowed, with,
+    bits, cached, centred, convolved, copied, eager, error, long_heads, normed, odd_heads, partly_turned, plain, sized,
+    summands, tiny, windowed, with,
 };
 use crate::gpu;
 use crate::image::in_blocks;
@@ -16,7 +16,7 @@ use amk::ir::{Call, DType, Interval, Program, Task};
 use amk::rows::{PoolSize, RowLimits, RowVm, SequenceId};
 use amk::session::Session;
 use amk::vm::cpu::Mode;
-use amk::{Tensor, Token};
+use amk::{Megakernel, Tensor, Token};
 use amk_bench::kernel_check::{Decoder, MOST_DEVIATIONS};
 use amk_cuda::{CudaError, GpuTarget, Image, Precision, TARGETS, VmOptions, compile, source};
 use amk_kernels::argmax;
@@ -81,7 +81,7 @@ fn rows_over_caches_in_e4m3_compute_the_function_that_rounds_them() {
 fn partly_fused() -> impl Iterator<Item = (Family, BTreeMap<String, u32>)> {
     const NAMES: [&str; 4] = ["granite", "starcoder2", "cohere2", "lfm2"];
     NAMES.into_iter().map(|name| {
-        let (family, dims) = with(name, &[("HEAD_DIM", 48), ("ROTARY", 48)]);
+        let (family, dims) = with(name, &[("HEAD_DIM", 40), ("ROTARY", 40)]);
         (family, sized(family, &dims))
     })
 }
@@ -319,6 +319,15 @@ fn rows_of_heads_of_256_elements_compute_the_function() {
 }
 
 #[test]
+fn rows_of_heads_of_any_number_of_tiles_compute_the_function() {
+    for of in odd_heads() {
+        println!("{}", of.0.name);
+        check_rows(of.clone(), 6, 12);
+        check_rows(of, 20, 24);
+    }
+}
+
+#[test]
 fn llamas_rows_compute_the_function() {
     check_family(FAMILIES[0]);
 }
@@ -405,11 +414,14 @@ fn code_for_rows_compiles_for_every_target() {
 }
 
 #[test]
-fn code_for_rows_of_generic_tasks_and_convolutions_compiles() {
+fn code_for_rows_of_generic_tasks_convolutions_and_odd_heads_compiles() {
+    let of = |family, name| declared((family, name));
+    let (kernel, mut generic) = of("stablelm", "stablelm_3b_4e1t");
+    generic.dims.insert("HEAD_DIM".to_owned(), 72); // which no fused body computes
+    let cases = [(kernel, generic), of("lfm2", "lfm2_1_2b"), of("stablelm", "stablelm_3b_4e1t")];
     for target in TARGETS.iter().filter(|target| ["a100", "h200", "rtx5090"].contains(&target.name)) {
-        let (generic, convolved) = (("stablelm", "stablelm_3b_4e1t"), ("lfm2", "lfm2_1_2b"));
-        for (model, rows) in [(generic, 8), (generic, 40), (convolved, 8), (convolved, 40)] {
-            if !compiles(target, model, rows, &[]) {
+        for (case, rows) in cases.iter().flat_map(|case| [(case, 8), (case, 40)]) {
+            if !instance_compiles(target, case, rows, &[]) {
                 return println!("skipped: no NVRTC");
             }
         }
@@ -432,11 +444,25 @@ fn code_for_rows_of_weights_in_blocks_compiles() {
     }
 }
 
+/// An instance of a family, as declared.
+fn declared((family, name): (&str, &str)) -> (&'static Megakernel, Instance) {
+    let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
+    (kernel, kernel.instance(name).expect("the instance").clone())
+}
+
 /// Compiles the code of a model for steps of so many rows, if a ring fits beside them, its matrices
 /// in these encodings by turns. Returns whether there is an NVRTC.
-fn compiles(target: &GpuTarget, (family, name): (&str, &str), rows: u32, encodings: &[&str]) -> bool {
-    let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
-    let instance = kernel.instance(name).expect("the instance");
+fn compiles(target: &GpuTarget, model: (&str, &str), rows: u32, encodings: &[&str]) -> bool {
+    instance_compiles(target, &declared(model), rows, encodings)
+}
+
+/// The same of an instance.
+fn instance_compiles(
+    target: &GpuTarget,
+    (kernel, instance): &(&'static Megakernel, Instance),
+    rows: u32,
+    encodings: &[&str],
+) -> bool {
     let schedule = target.row_schedule(rows);
     if target.check(&schedule).is_err() {
         return true;
@@ -449,11 +475,11 @@ fn compiles(target: &GpuTarget, (family, name): (&str, &str), rows: u32, encodin
     match compile(&source::generate(&plan, &VmOptions::default()), target.architecture) {
         Ok(cubin) => {
             let log: Vec<&str> = cubin.log.lines().filter(|line| line.contains("bytes")).collect();
-            println!("{} {name} {rows} {encodings:?}: {}", target.name, log.join(" "));
+            println!("{} {} {rows} {encodings:?}: {}", target.name, instance.name, log.join(" "));
             true
         }
         Err(CudaError::NoNvrtc) => false,
-        Err(error) => panic!("{} {name}: {error}", target.name),
+        Err(error) => panic!("{} {}: {error}", target.name, instance.name),
     }
 }
 
@@ -548,6 +574,11 @@ fn a_gpus_rows_compute_long_heads_whatever_the_company() {
 }
 
 #[test]
+fn a_gpus_rows_compute_heads_of_any_number_of_tiles_whatever_the_company() {
+    check_on_gpu(odd_heads());
+}
+
+#[test]
 fn a_gpus_rows_compute_products_of_all_kinds_whatever_the_company() {
     check_on_gpu(partly_turned().into_iter().chain(summands()));
 }
@@ -581,7 +612,7 @@ fn a_gpus_rows_compute_generic_tasks_whatever_the_company() {
 #[test]
 fn a_gpus_rows_over_caches_in_e4m3_compute_the_function_that_rounds_them() {
     let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
-    for (family, dims) in cached().into_iter().chain(long_heads()) {
+    for (family, dims) in cached().into_iter().chain(long_heads()).chain(odd_heads()) {
         for (rows, chunks) in [(8, [1, 8]), (24, [9, 24])] {
             println!("{}, {rows} rows", family.name);
             let schedule = h200().row_schedule(rows);

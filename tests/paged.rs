@@ -3,7 +3,7 @@
 //! sequence alone.
 
 use crate::cuda::yields;
-use crate::device_programs::{bits, long_heads, normed, sized, tiny, windowed};
+use crate::device_programs::{bits, long_heads, normed, odd_heads, sized, tiny, windowed};
 use crate::gpu;
 use crate::image::in_blocks;
 use amk::Token;
@@ -36,10 +36,11 @@ fn image(mut plan: Plan) -> Image {
     Image::build(&verified, &plan).expect("the image should be the program")
 }
 
-/// Decoders of all families, and those with windows, long heads and norms behind projections.
+/// Decoders of all families, and those with windows, long and odd heads and norms behind
+/// projections.
 fn decoders() -> impl Iterator<Item = (Family, BTreeMap<String, u32>)> {
     let all = FAMILIES.into_iter().map(|family| (family, sized(family, &tiny())));
-    all.chain([windowed(50, 48)]).chain(normed()).chain(long_heads())
+    all.chain([windowed(50, 48)]).chain(normed()).chain(long_heads()).chain(odd_heads())
 }
 
 fn decoder((family, dims): (Family, BTreeMap<String, u32>), schedule: &Schedule, steps: u32) -> Decoder {

@@ -93,10 +93,10 @@ fn reasons_of_generic_tasks() {
         ("VOCAB", 64),
         ("HIDDEN", 32),
         ("LAYERS", 2),
-        ("HEADS", 2),
+        ("HEADS", 4),
         ("KV_HEADS", 1),
-        ("HEAD_DIM", 32),
-        ("ROTARY", 32),
+        ("HEAD_DIM", 40),
+        ("ROTARY", 40),
         ("FFN", 52),
         ("CONTEXT", 256),
     ];

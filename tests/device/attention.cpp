@@ -7,7 +7,7 @@
 #include "worker.h"
 #include "attention.inc"
 
-constexpr u32 HEAD = AMK_HEAD_DIM, GROUP = TEST_GROUP, KV_HEADS = 2, SPLITS = 3, RUN = 2, HEADS = GROUP * KV_HEADS;
+constexpr u32 HEAD = TEST_HEAD, GROUP = TEST_GROUP, KV_HEADS = 2, SPLITS = 3, RUN = 2, HEADS = GROUP * KV_HEADS;
 constexpr u32 COPIES = AMK_COPIES, KEYS = KV_HEADS / COPIES; // of each head; heads of keys
 constexpr u32 ALL = HEADS + 2 * KEYS, CONTEXT = 1024, TURNED = TEST_TURNED, TABLE = TURNED / 2;
 constexpr bool NORM = TEST_NORM, STILL = TEST_STILL; // STILL: heads of the second kind are not rotated
@@ -173,7 +173,7 @@ template <u32 LAYER> static void step(u32 pos) {
         }
         check_appended<A>(block_of<A>(LAYER, head, pos), pos % 64, &cache.keys[head][pos * HEAD], &cache.values[head][pos * HEAD]);
     }
-    by_all<combine<A>>({HEADS * HEAD / 32, 0, OUTPUT, 0, 0, 0, 0, LAYER, 0, PARTIAL});
+    by_all<combine<A>>({HEADS * A::SLICES, 0, OUTPUT, 0, 0, 0, 0, LAYER, 0, PARTIAL});
     for (u32 h = 0; h < HEADS; h++) {
         const Vector y = expected(ready(&qkv[h * HEAD], 0, LAYER, pos), cache, h / GROUP, A::begin(pos), pos);
         for (u32 d = 0; d < HEAD; d++) {

@@ -69,7 +69,7 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
 #else
     for (u32 head = 0; head < KV_HEADS; head++)
         for (u32 split = 0; split < SPLITS; split++) by_all<attend_rows<A>>({1, INPUT, LSE, LAYER, head, 0, OUTPUT, PLACES[LAYER], split, PARTIAL});
-    by_all<join_rows<A>>({HEADS * HEAD / 32, LSE, OUTPUT, 0, 0, 0, 0, 0, 0, PARTIAL});
+    by_all<join_rows<A>>({HEADS * A::SLICES, LSE, OUTPUT, 0, 0, 0, 0, 0, 0, PARTIAL});
 #endif
 #if AMK_ROW_PACKETS
     const Worker w = any_worker();

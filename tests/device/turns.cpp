@@ -182,6 +182,8 @@ int main() {
                       + check<Attention<128, 4, 8, 16, 4, false, 96, 4096>>() + check<Attention<64, 3, 3, 44, 4, false, 64, 1>>()
                       + check<Attention<64, 8, 4, 3, 2, false, 32, 700>>() + check<Attention<64, 1, 3, 1, 2, false, 64, 333>>()
                       + check<Attention<256, 2, 4, 33, 2, true, 256, 1024>>() + check<Attention<256, 4, 1, 132, 2, true, 256, 0>>()
-                      + check<Attention<256, 8, 1, 5, 4, false, 256, 333>>() + check<Attention<256, 2, 8, 1, 2, false, 256, 0>>();
+                      + check<Attention<256, 8, 1, 5, 4, false, 256, 333>>() + check<Attention<256, 2, 8, 1, 2, false, 256, 0>>()
+                      + check<Attention<80, 1, 32, 4, 2, false, 20, 0>>() + check<Attention<80, 8, 4, 3, 6, false, 80, 700>>()
+                      + check<Attention<48, 3, 3, 44, 2, true, 48, 0>>() + check<Attention<112, 2, 8, 16, 4, false, 112, 333>>();
     printf("%u steps\n", steps);
 }

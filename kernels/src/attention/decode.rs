@@ -225,16 +225,18 @@ pub(super) fn joined<'p>(
     lse_at: &'static str,
     [partial, lse, attended]: [BufferId; 3],
 ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    let (slices, each) = (rows(record, 1)?, form.head_dim / SLICE);
+    let (slices, each, head_dim) = (rows(record, 1)?, form.head_dim.div_ceil(SLICE), form.head_dim);
     if slices.is_empty() || slices.end > form.kv_heads * form.group * each {
         return Err(Refusal::new("units, row", format!("give the slices {slices:?}, which there are not")));
     }
     let call = |slice: u32| {
         let (head, first) = (slice / each, slice % each * SLICE);
+        let own = first..(first + SLICE).min(head_dim);
+        let to = head * head_dim + own.start..head * head_dim + own.end;
         let operands = vec![
-            read("partial, row", Place::Buffer(partial), &[head..head + 1, 0..form.splits, first..first + SLICE]),
+            read("partial, row", Place::Buffer(partial), &[head..head + 1, 0..form.splits, own]),
             read(lse_at, Place::Buffer(lse), &[head..head + 1, 0..form.splits]),
-            write("output, row", Place::Buffer(attended), &[slice * SLICE..(slice + 1) * SLICE]),
+            write("output, row", Place::Buffer(attended), &[to]),
         ];
         DecodedCall::new("amk_kernels::combine_splits", operands)
     };

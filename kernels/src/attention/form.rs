@@ -144,8 +144,9 @@ pub(crate) fn cache_of(plan: &Plan) -> DType {
     plan.schedule.cache.unwrap_or(DType::BF16)
 }
 
-/// Heads up to which a worker's memory has the same size.
-const SMALL_HEAD: u32 = 128;
+/// Elements up to which one warp holds the values of a head, and a worker's memory has the same
+/// size.
+pub(super) const SMALL_HEAD: u32 = 128;
 
 /// Renders what the bodies keep in memory for a plan's attentions as macros.
 pub(crate) fn defines(plan: &Plan) -> String {

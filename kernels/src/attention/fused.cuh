@@ -13,11 +13,11 @@
 
 constexpr int QUERY_PITCH = AMK_HEAD_DIM + QUERY_GAP; // between the queries of two heads
 
-// One head's vector in a warp: lane l holds values 2l, 2l+1 of each 64.
+// Norms a head's vector. Pairs that a lane does not have are 0.
 template <class A>
-AMK_DEVICE void norm_head(const Worker& w, const u16 (&gamma)[A::HEAD_DIM / 64][2],
-                          float2 (&x)[A::HEAD_DIM / 64]) {
-    constexpr int N = A::HEAD_DIM / 64;
+AMK_DEVICE void norm_head(const Worker& w, const u16 (&gamma)[A::PER_LANE][2],
+                          float2 (&x)[A::PER_LANE]) {
+    constexpr int N = A::PER_LANE;
     float squares = 0;
 #pragma unroll
     for (int j = 0; j < N; j++) squares += x[j].x * x[j].x + x[j].y * x[j].y;
@@ -30,10 +30,12 @@ AMK_DEVICE void norm_head(const Worker& w, const u16 (&gamma)[A::HEAD_DIM / 64][
 }
 // The cosines and sines of a lane's pairs, and the rotation by them, if there is one.
 template <class A> struct Rotation {
-    static constexpr int N = A::HEAD_DIM / 64;
-    static constexpr bool WHOLE = A::TURNED == A::HEAD_DIM;
+    static constexpr int N = A::PER_LANE;
+    // Whether a lane has the partner of each element, or the one half a warp away has it.
+    static constexpr bool WHOLE = A::TURNED == A::HEAD_DIM && A::PAIRS % 32 == 0;
     static constexpr u32 HALF = A::TURNED / 4; // pairs of half of the rotated elements
     static constexpr int TURNS = WHOLE ? (N + 1) / 2 : N;
+    static_assert(A::TURNED == 0 || WHOLE || N <= 2, "a partner is looked for in two pairs");
     float2 turn[2 * TURNS];
 
     AMK_DEVICE Rotation(const Worker& w, const float2* turns) {
@@ -86,7 +88,7 @@ template <class A> struct Rotation {
 
 // The vector of one row, requested at the start of the task.
 template <class A> struct HeadVector {
-    static constexpr int N = A::HEAD_DIM / 64;
+    static constexpr int N = A::PER_LANE;
     u32 in;
     uint2 v[N];
     u16 gamma[N][2]; // the norm's weights as loaded: converting them waits for the loads
@@ -94,21 +96,23 @@ template <class A> struct HeadVector {
     AMK_DEVICE void issue(const Worker& w, u32 from, bool norm, u32 weight) {
         in = from + w.lane;
 #pragma unroll
-        for (int j = 0; j < N; j++) v[j] = load_relaxed_one(w.p.packets + in + 32 * j);
+        for (int j = 0; j < N; j++) v[j] = load_relaxed_one(w.p.packets + in + A::apart(w.lane, j));
 #pragma unroll
         for (int j = 0; j < N; j++)
 #pragma unroll
             for (int i = 0; i < 2; i++)
-                gamma[j][i] = norm ? w.p.constants[weight + 64 * j + 2 * w.lane + i] : 0;
+                gamma[j][i] =
+                    norm ? w.p.constants[weight + 2 * A::apart(w.lane, j) + 2 * w.lane + i] : 0;
     }
     // Waits for the vector, and norms and rotates it.
     AMK_DEVICE void arrive(Worker& w, bool norm, bool rotate, float2 (&x)[N]) {
         const Rotation<A> rotation(w, w.s.rope + A::FIRST_TURN);
 #pragma unroll
         for (int j = 0; j < N; j++) {
-            while (any(v[j].y != w.epoch && w.missing(in + 32 * j, v[j].y)))
-                v[j] = load_relaxed_one(w.p.packets + in + 32 * j);
+            while (any(v[j].y != w.epoch && w.missing(in + A::apart(w.lane, j), v[j].y)))
+                v[j] = load_relaxed_one(w.p.packets + in + A::apart(w.lane, j));
             x[j] = make_float2(bf16_low(v[j].x), bf16_high(v[j].x));
+            if (!A::has(w.lane, j)) x[j] = make_float2(0, 0);
         }
         if (any(norm)) norm_head<A>(w, gamma, x);
         if (any(rotate)) rotation.rotate(w, x);
@@ -241,7 +245,9 @@ constexpr int AT_ONCE = 4; // tiles loaded before the first is multiplied
 // short: the code of a second kind takes some, too.
 template <class A> struct Keys {
 #if __CUDA_ARCH_FEAT_SM90_ALL
-    static constexpr int EARLY = A::TEAM > 1 || AMK_KINDS > 1 ? 0 : AT_ONCE;
+    static constexpr int EARLY = A::TEAM > 1 || AMK_KINDS > 1 ? 0
+                                 : A::TILES < AT_ONCE         ? A::TILES
+                                                              : AT_ONCE;
 #else
     static constexpr int EARLY = 0;
 #endif
@@ -272,16 +278,18 @@ AMK_DEVICE void flash(Worker& w, Flash<A>& f, bool had, const Keys<A>& early, u3
         uint4 key[AT_ONCE];
 #pragma unroll
         for (int j = 0; j < AT_ONCE; j++)
-            key[j] = from < early.EARLY ? early.tile[j] : tiles.key(from + j),
-            q[j] = load_shared_two(query + 32 * (from + j));
+            if (from + j < A::TILES)
+                key[j] = from < early.EARLY ? early.tile[j] : tiles.key(from + j),
+                q[j] = load_shared_two(query + 32 * (from + j));
 #pragma unroll
-        for (int j = 0; j < AT_ONCE; j++) mma(LONG && j & 1 ? e : c, key[j], q[j].x, q[j].y);
+        for (int j = 0; j < AT_ONCE; j++)
+            if (from + j < A::TILES) mma(LONG && j & 1 ? e : c, key[j], q[j].x, q[j].y);
     }
 #pragma unroll
     for (int i = 0; LONG && i < 4; i++) c[i] += e[i];
     uint4 v[AT_ONCE]; // loaded while the maxima are found
 #pragma unroll
-    for (int j = 0; j < AT_ONCE; j++) v[j] = tiles.value(j);
+    for (int j = 0; j < AT_ONCE && j < A::OUT_TILES; j++) v[j] = tiles.value(j);
     const u32 end = w.pos() + 1;
     f.add(w, had, c, first, make_uint2(limit, limit), make_uint2(end, end),
           [&](int j) { return j < AT_ONCE ? v[j] : tiles.value(j); });
@@ -311,10 +319,11 @@ template <class A> struct Stage {
     }
     AMK_DEVICE void store(Worker& w) {
         if (!due) return;
-        float2 x[A::HEAD_DIM / 64];
+        float2 x[A::PER_LANE];
         vector.arrive(w, A::NORM && (query || key), query || key, x);
 #pragma unroll
-        for (int j = 0; j < A::HEAD_DIM / 64; j++) {
+        for (int j = 0; j < A::PER_LANE; j++) {
+            if (!A::has(w.lane, j)) continue;
             const u32 d = 64 * j + 2 * w.lane, pair = pack_staged(query, x[j].x, x[j].y);
             if (query)
                 *(u32*)(w.s.query + w.warp * QUERY_PITCH + d) = pair;
@@ -334,7 +343,8 @@ template <class A> AMK_DEVICE void attention_append(const Worker& w, const Recor
     u8* block = w.p.kv + A::block(w.p, r.layer, r.row, w.pos() / 64);
     const u32 at = w.pos() % 64;
 #pragma unroll
-    for (int j = 0; j < A::HEAD_DIM / 64; j++) {
+    for (int j = 0; j < A::PER_LANE; j++) {
+        if (!A::has(w.lane, j)) continue;
         const u32 d = 64 * j + 2 * w.lane;
         if (w.warp == KEY_WARP)
             *(CachePair*)(block + key_offset<A>(at, d)) =
@@ -380,10 +390,11 @@ struct Merged {
 // active split, else this split's share and its log-sum-exp.
 template <class A, int MOST>
 AMK_DEVICE void attention_output(Worker& w, const Record& r, bool whole) {
-    constexpr int PER_HEAD = A::HEAD_DIM / AMK_PER_PACKET;
-    static_assert(PER_HEAD % 32 == 0, "a warp has outputs for all of its lanes, or for none");
-    for (u32 i = w.thread(); any(i < A::GROUP * PER_HEAD); i += AMK_WARPS * 32) {
-        const u32 head = i / PER_HEAD, pair = i % PER_HEAD, query = r.row * A::GROUP + head;
+    constexpr u32 PER_HEAD = A::HEAD_DIM / AMK_PER_PACKET, ALL = A::GROUP * PER_HEAD;
+    constexpr bool EVEN = ALL % 32 == 0; // a warp has outputs for all of its lanes, or for none
+    for (u32 i = w.thread(); any(i < ALL); i += AMK_WARPS * 32) {
+        const u32 at = EVEN ? i : min(i, ALL - 1), head = at / PER_HEAD, pair = at % PER_HEAD,
+                  query = r.row * A::GROUP + head;
         Merged m;
         float2 share[MOST], its[MOST]; // maxima and sums; outputs
 #pragma unroll
@@ -397,6 +408,7 @@ AMK_DEVICE void attention_output(Worker& w, const Record& r, bool whole) {
         for (int from = 0; from < MOST; from++)
             if (share[from].y > 0) m.join(share[from].x, share[from].y, its[from]);
         const float scale = m.scale<A>();
+        if (!EVEN && i >= ALL) continue;
         if (whole)
             w.publish(r.output + query * PER_HEAD + pair, pack_bf16(m.o.x * scale, m.o.y * scale));
         else
@@ -483,7 +495,7 @@ template <int MOST> AMK_DEVICE void gather_team(const Worker& w, u32 warps, Merg
 // lane. A team of warps has one slice, LOOK splits per warp, so one poll of the packets is enough.
 // With one active split, attention has already delivered the result.
 template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
-    constexpr int SLICES = A::HEAD_DIM / 32, BATCH = 4, LOOK = 2 * BATCH;
+    constexpr int BATCH = 4, LOOK = 2 * BATCH;
     const u32 active = A::active(w.pos()), half = w.lane >> 4;
     if (active == 1) return;
     u32 bits = 32 - __clz((active - 1) / LOOK); // a team has 1 << bits warps
@@ -492,8 +504,8 @@ template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
     if (bits) w.sync(); // the delivery of the previous task has read the scratch
 #pragma unroll 1
     for (u32 done = 0; done < r.units; done += AMK_WARPS >> bits) {
-        const u32 unit = done + team, query = (r.row + unit) / SLICES,
-                  d = (r.row + unit) % SLICES * 32 + 2 * (w.lane & 15);
+        const u32 unit = done + team, slice = r.row + unit, query = slice / A::SLICES,
+                  at = 2 * (w.lane & 15), d = slice % A::SLICES * 32 + A::within(slice, at, 1);
         const u32 values = r.partial + query * A::SPLITS * A::HEAD_DIM + d;
         Merged m;
 #pragma unroll 1
@@ -539,7 +551,7 @@ template <class A> AMK_DEVICE void combine(Worker& w, const Record& r) {
                 gather_team<AMK_WARPS>(w, AMK_WARPS, m);
         }
         const float scale = __fdividef(1.0f, m.sum);
-        if (rank == 0 && unit < r.units && !half)
+        if (rank == 0 && unit < r.units && !half && A::sliced(slice, at))
             w.publish(r.output + (query * A::HEAD_DIM + d) / 2,
                       pack_bf16(m.o.x * scale, m.o.y * scale));
         if (bits) w.sync(); // the next slice or task reuses the scratch

@@ -1,6 +1,6 @@
 //! Groups the attention of a layer: head norms, rotary embeddings, appends and attention itself.
 
-use super::form::{AttentionForm, RotaryTable};
+use super::form::{AttentionForm, RotaryTable, SMALL_HEAD};
 use super::phase;
 use crate::fused::Decoder;
 use crate::layer_norm::CENTRED;
@@ -26,6 +26,14 @@ const WHOLE_NORM: &str = "amk_kernels::rms_norm";
 
 /// Elements between the queries of two heads in a step of rows.
 const QUERY_PAD: u32 = 8;
+
+/// Elements of a tile of keys: heads are whole tiles.
+const HEAD_TILE: u32 = 16;
+/// Elements of a line of a row's values: where queries and keys are whole lines, what follows them
+/// comes at once.
+const LINE: u32 = 64;
+/// Elements of a head whose values two warps hold.
+const LONG_HEAD: u32 = 256;
 
 /// Attention as one fused group.
 #[derive(Clone, Debug)]
@@ -323,8 +331,18 @@ impl Heads {
     /// Why the fast code does not compute attentions of these sizes.
     fn refused(&self, schedule: &Schedule) -> Option<String> {
         let ([kv_heads, _, head_dim], heads) = (self.cache, self.count);
-        if ![64, 128, 256].contains(&head_dim) {
-            return Some(format!("its heads have {head_dim} elements, and 64, 128 or 256 are computed"));
+        let whole = head_dim > 0 && head_dim.is_multiple_of(HEAD_TILE);
+        if head_dim != LONG_HEAD && !(whole && head_dim <= SMALL_HEAD) {
+            return Some(format!(
+                "its heads have {head_dim} elements, and multiples of {HEAD_TILE} up to {SMALL_HEAD}, or {LONG_HEAD}, \
+                 are computed"
+            ));
+        }
+        let (queries, keys) = (heads * head_dim, kv_heads / self.copies * head_dim);
+        if !queries.is_multiple_of(LINE) || !keys.is_multiple_of(LINE) {
+            return Some(format!(
+                "its queries have {queries} elements and its keys {keys}, and multiples of {LINE} are computed"
+            ));
         }
         let (workers, rows) = (schedule.workers, schedule.rows.map_or(1, |rows| rows.most));
         if kv_heads > workers {
@@ -343,7 +361,7 @@ impl Kind {
         if !turned.is_multiple_of(4) || turned > head_dim {
             return Some(format!("{turned} elements of a head are rotated, and multiples of 4 are computed"));
         }
-        let part = head_dim > 128 && turned < head_dim;
+        let part = head_dim > SMALL_HEAD && turned < head_dim;
         part.then(|| format!("a part of its heads of {head_dim} elements is rotated, and all of them is computed"))
     }
 }

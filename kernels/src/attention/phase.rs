@@ -19,7 +19,8 @@ use std::ops::Range;
 
 /// Positions per cache block.
 pub const BLOCK: u32 = 64;
-/// Head dims that one warp combines.
+/// Head dims that one warp combines. The last slice of a head is shorter where heads are not whole
+/// slices.
 pub const SLICE: u32 = 32;
 /// Splits per warp of a team that joins a slice.
 const LOOK: u32 = 8;
@@ -196,13 +197,18 @@ fn merging(plan: &Plan, layer: usize, works: &[Work]) -> Vec<Range<u32>> {
     let mut order = rotated((0..works.len()).collect(), layer * 29);
     order.retain(|&worker| split(worker) >= splits / 4); // the others already attend at short contexts
     order.sort_by_key(|&worker| (Reverse(quarter(worker)), owned[worker].len(), Reverse(split(worker))));
-    let slices = heads * head_dim / SLICE;
+    let slices = slices(heads, head_dim);
     order.truncate(slices as usize);
     let mut parts = vec![0..0; works.len()];
     for (&worker, part) in order.iter().zip(even(slices, order.len() as u32)) {
         parts[worker] = part;
     }
     parts
+}
+
+/// The slices of so many heads.
+pub(super) fn slices(heads: u32, head_dim: u32) -> u32 {
+    heads * head_dim.div_ceil(SLICE)
 }
 
 impl PhaseKind for Attend {
@@ -320,13 +326,14 @@ impl PhaseKind for Combine {
         else {
             return;
         };
-        let each = head_dim / SLICE;
+        let each = head_dim.div_ceil(SLICE);
         for slice in slices.clone() {
-            let (head, d) = (slice / each, slice % each * SLICE);
+            let (head, first) = (slice / each, slice % each * SLICE);
+            let end = (first + SLICE).min(head_dim);
             let operands = vec![
-                read(partial, &[head..head + 1, 0..splits, d..d + SLICE]),
+                read(partial, &[head..head + 1, 0..splits, first..end]),
                 read(lse, &[head..head + 1, 0..splits]),
-                write(attended, &[slice * SLICE..(slice + 1) * SLICE]),
+                write(attended, &[head * head_dim + first..head * head_dim + end]),
             ];
             task.call("amk_kernels::combine_splits", operands, Vec::new());
         }

@@ -19,16 +19,18 @@ template <class A> AMK_DEVICE u8* page_block(const Worker& w, u32 row, u32 layer
 // Loads a head's vector of a row, and norms and rotates it.
 template <class A>
 AMK_DEVICE void load_head(const Worker& w, const Record& r, u32 row, u32 head, bool norm,
-                          u32 weight, const float2* turns, float2 (&x)[A::HEAD_DIM / 64]) {
-    constexpr int N = A::HEAD_DIM / 64;
-    const u32 first = head * (A::HEAD_DIM / 2) + w.lane;
+                          u32 weight, const float2* turns, float2 (&x)[A::PER_LANE]) {
+    constexpr int N = A::PER_LANE;
+    const u32 first = head * A::PAIRS + w.lane;
     u16 gamma[N][2];
 #pragma unroll
     for (int j = 0; j < N; j++)
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            gamma[j][i] = norm ? w.p.constants[weight + 64 * j + 2 * w.lane + i] : 0;
+            gamma[j][i] =
+                norm ? w.p.constants[weight + 2 * A::apart(w.lane, j) + 2 * w.lane + i] : 0;
     Words<N> pairs = {pair_at(w, r.input, first, row), LINE_APART};
+    if (!A::has(w.lane, N - 1)) pairs.count = N - 1; // the others are 0
     read_words(w, pairs);
 #pragma unroll
     for (int j = 0; j < N; j++)
@@ -81,12 +83,13 @@ template <class A> AMK_DEVICE void append_rows(Worker& w, const Record& r) {
     for (u32 item = 2 * r.aux + w.warp; item < 2 * end; item += AMK_WARPS) {
         const u32 row = item / 2, pos = w.s.rows[row].pos, at = pos % 64;
         const bool key = item % 2 == 0;
-        float2 x[A::HEAD_DIM / 64];
+        float2 x[A::PER_LANE];
         load_head<A>(w, r, row, A::key_head(r.row) + (key ? 0 : A::to_value()), A::NORM && key,
                      r.bias, key ? turns_of<A>(w, row, r.aux) : nullptr, x);
         u8* block = page_block<A>(w, row, r.layer, r.row, pos / 64);
 #pragma unroll
-        for (int j = 0; j < A::HEAD_DIM / 64; j++) {
+        for (int j = 0; j < A::PER_LANE; j++) {
+            if (!A::has(w.lane, j)) continue;
             const u32 d = 64 * j + 2 * w.lane, pair = pack_cache(x[j].x, x[j].y);
             if (key)
                 *(CachePair*)(block + key_offset<A>(at, d)) = (CachePair)pair;
@@ -111,7 +114,7 @@ AMK_DEVICE void flash_page(Worker& w, Flash<A>& f, bool had, u32 query, u32 firs
     for (int j = 0; j < KEYS; j++) key[j] = load_tile(keys + j * CACHE_TILE);
     uint4 v[AT_ONCE];
 #pragma unroll
-    for (int j = 0; j < AT_ONCE; j++) v[j] = load_tile(values + j * CACHE_TILE);
+    for (int j = 0; j < AT_ONCE && j < A::OUT_TILES; j++) v[j] = load_tile(values + j * CACHE_TILE);
     float c[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0};
     constexpr bool LONG = A::TILES > AT_ONCE;
 #pragma unroll
@@ -230,13 +233,13 @@ template <class A> AMK_DEVICE void stage_queries(Worker& w, const Record& r, u32
     for (u32 item = w.warp; item < w.p.row_count * A::GROUP; item += AMK_WARPS) {
         const u32 row = item / A::GROUP, head = item % A::GROUP;
         if (!(rows >> row & 1)) continue;
-        float2 x[A::HEAD_DIM / 64];
+        float2 x[A::PER_LANE];
         load_head<A>(w, r, row, r.row * A::GROUP + head, A::NORM, r.norm, turns_of<A>(w, row, 0),
                      x);
+        u16* const to = (u16*)w.s.scratch + item * (A::HEAD_DIM + 8) + 2 * w.lane;
 #pragma unroll
-        for (int j = 0; j < A::HEAD_DIM / 64; j++)
-            *(u32*)((u16*)w.s.scratch + item * (A::HEAD_DIM + 8) + 64 * j + 2 * w.lane) =
-                pack_bf16(x[j].x, x[j].y);
+        for (int j = 0; j < A::PER_LANE; j++)
+            if (A::has(w.lane, j)) *(u32*)(to + 64 * j) = pack_bf16(x[j].x, x[j].y);
     }
     w.sync();
 }
@@ -347,20 +350,19 @@ template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
 
 // Joins the splits of slices of 32 dims of query heads, a slice of a row a warp, a dim a lane.
 template <class A> AMK_DEVICE void join_rows(Worker& w, const Record& r) {
-    constexpr u32 SLICES = A::HEAD_DIM / 32;
     w.stamp(TRACE_INPUTS);
 #pragma unroll 1
     for (u32 item = w.warp; item < r.units * stored_rows(w); item += AMK_WARPS) {
-        const u32 row = item / r.units, slice = r.row + item % r.units, head = slice / SLICES;
+        const u32 row = item / r.units, slice = r.row + item % r.units, head = slice / A::SLICES;
         const u32 active = row < w.p.row_count ? A::active(w.s.rows[row].pos) : 0;
-        u32* const to = pair_at(w, r.output, (slice * 32 + w.lane) / 2, row);
+        u32* const to = pair_at(w, r.output, A::of_slice(slice, w.lane) / 2, row);
         if (active < 2) { // a single split has delivered
-            clear_word(w, to);
+            if (A::sliced(slice, w.lane)) clear_word(w, to);
             continue;
         }
         const u32* sums = (const u32*)w.words(r.input, row) + head * A::SPLITS;
         const u32* partial = (const u32*)w.words(r.partial, row) + head * A::SPLITS * A::HEAD_DIM +
-                             slice % SLICES * 32 + w.lane;
+                             slice % A::SLICES * 32 + A::within(slice, w.lane, 0);
         constexpr u32 BATCH = 4; // splits whose words are under way at once
         // The first words of both are asked for together.
         Words<1> lse = {sums + w.lane, 1, w.lane < active};
@@ -395,7 +397,7 @@ template <class A> AMK_DEVICE void join_rows(Worker& w, const Record& r) {
         }
         y *= __fdividef(1.0f, sum);
         const float next = __shfl_down_sync(~0u, y, 1);
-        if (w.lane % 2 == 0) put_word(w, to, pack_bf16(y, next), true);
+        if (w.lane % 2 == 0 && A::sliced(slice, w.lane)) put_word(w, to, pack_bf16(y, next), true);
     }
 }
 #endif

@@ -1,8 +1,8 @@
 //! Phases of attention for steps of rows: append, attend in splits of the positions, join.
 
-use super::form::{AttentionForm, cache_of, first_alike};
+use super::form::{AttentionForm, SMALL_HEAD, cache_of, first_alike};
 use super::group::Attention;
-use super::phase::{BLOCK, LayerBuffers, Partials, SLICE, attending, buffers, normed, note_late};
+use super::phase::{BLOCK, LayerBuffers, Partials, attending, buffers, normed, note_late, slices};
 use crate::fused::Decoder;
 use amk::ir::program::BufferKind;
 use amk::ir::{Access, Bound, BufferId, Exchange, Interval, Operand, Param, Region};
@@ -85,7 +85,7 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(
         planner.phase(AttendRows { layer }, cells(blocks));
         return Ok(());
     }
-    let slices = rotated(even(heads * head_dim / SLICE, workers as u32), layer * 29);
+    let slices = rotated(even(slices(heads, head_dim), workers as u32), layer * 29);
     planner.phase(Parts { layer }, cells(splits));
     planner.phase(JoinParts { layer }, slices.into_iter().map(Work::Rows).collect());
     Ok(())
@@ -104,7 +104,7 @@ pub(crate) fn block(plan: &Plan) -> u32 {
 
 /// The warps that share the elements of long heads.
 fn team(head_dim: u32) -> u32 {
-    head_dim.div_ceil(128).max(1)
+    head_dim.div_ceil(SMALL_HEAD).max(1)
 }
 
 fn blocks(plan: &Plan) -> u32 {

@@ -17,6 +17,14 @@ struct Attention {
     static constexpr u32 FIRST_TURN = FIRST_TURN_; // of its kind, among the turns of all
     static constexpr u32 CAP = CAP_;               // bits of the scores' bound, or 0: none
     static constexpr int TILES = HEAD_DIM / 16;
+    // A warp has a head's vector in pairs of elements, lane l pair l of each 32; results are joined
+    // in slices of 32 elements, the last one shorter where heads are not whole slices. No
+    // variables: these would be in the cubin.
+    enum : u32 {
+        PAIRS = HEAD_DIM / 2,
+        PER_LANE = (PAIRS + 31) / 32,
+        SLICES = (HEAD_DIM + 31) / 32,
+    };
     static constexpr int GROUP_BYTES = HEAD_DIM * 32 * AMK_CACHE_BYTES; // 16 positions of K and V
     static constexpr int BLOCK_BYTES = 4 * GROUP_BYTES;
     static constexpr int PITCH = HEAD_DIM + 4;
@@ -29,15 +37,36 @@ struct Attention {
     // Groups of a slot of the ring: as many as it holds, a team has at once and runs are made of;
     // of a page, where only the groups of a block are contiguous.
     AMK_DEVICE static constexpr int fitting(int groups) {
-        return groups <= WARPS && RUN * 4 % groups == 0 ? groups : fitting(groups / 2);
+        return groups <= WARPS && groups * GROUP_BYTES <= AMK_CHUNK && RUN * 4 % groups == 0
+                   ? groups
+                   : fitting(groups / 2);
     }
     static constexpr int CHUNK_GROUPS =
-        AMK_PAGED && AMK_CHUNK > 4 * GROUP_BYTES ? 4 : fitting(AMK_CHUNK / GROUP_BYTES);
+        AMK_PAGED && AMK_CHUNK > 4 * GROUP_BYTES ? 4 : fitting(AMK_WARPS);
     // Whether a worker keeps of its own group the words that are not always 0.
     static constexpr bool COMPACT = HEAD_DIM > 128;
-    static_assert(HEAD_DIM % 64 == 0 && HEAD_DIM <= AMK_HEAD_DIM && GROUP <= 8 &&
-                      WARPS >= CHUNK_GROUPS && RUN * 4 % CHUNK_GROUPS == 0,
+    static_assert(HEAD_DIM % 16 == 0 && TILES % TEAM == 0 && HEAD_DIM <= AMK_HEAD_DIM &&
+                      GROUP <= 8 && WARPS >= CHUNK_GROUPS && RUN * 4 % CHUNK_GROUPS == 0,
                   "unsupported attention shape");
+
+    // Whether a lane has pair `j` of its own, and how far what it reads is from its first one: an
+    // earlier pair if not.
+    AMK_DEVICE static bool has(u32 lane, u32 j) { return PAIRS % 32 == 0 || lane + 32 * j < PAIRS; }
+    AMK_DEVICE static int apart(u32 lane, int j) {
+        return has(lane, j) ? 32 * j : (int)PAIRS - 1 - (int)lane;
+    }
+    // Whether a slice has an element `at`; where it is among those of all heads; and which of the
+    // slice is read for it and `more` after it: an earlier one if it has none.
+    AMK_DEVICE static bool sliced(u32 slice, u32 at) {
+        return HEAD_DIM % 32 == 0 || slice % SLICES * 32 + at < HEAD_DIM;
+    }
+    AMK_DEVICE static u32 of_slice(u32 slice, u32 at) {
+        return HEAD_DIM % 32 == 0 ? slice * 32 + at
+                                  : slice / SLICES * HEAD_DIM + slice % SLICES * 32 + at;
+    }
+    AMK_DEVICE static u32 within(u32 slice, u32 at, u32 more) {
+        return HEAD_DIM % 32 == 0 ? at : min(at, HEAD_DIM - 1 - more - slice % SLICES * 32);
+    }
 
     // Where the key of a kept head is among those of all heads, queries first; so many further is
     // its value. AMK_COPIES of each head are kept, so that few query heads share one.

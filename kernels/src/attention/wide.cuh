@@ -111,14 +111,14 @@ template <class A> AMK_DEVICE void attend_block(Worker& w, const Record& r) {
 #pragma unroll 1
     for (u32 item = w.warp; item < (end - r.aux) * A::GROUP; item += AMK_WARPS) {
         const u32 row = item / A::GROUP, head = item % A::GROUP;
-        float2 x[A::HEAD_DIM / 64];
+        float2 x[A::PER_LANE];
         load_head<A>(w, r, r.aux + row, r.row * A::GROUP + head, A::NORM, r.norm,
                      turns_of<A>(w, r.aux + row, r.aux), x);
         u16* to = (u16*)w.memory(B::QUERIES_AT) +
                   (row / B::SET * 8 + row % B::SET * A::GROUP + head) * B::PITCH;
 #pragma unroll
-        for (int j = 0; j < A::HEAD_DIM / 64; j++)
-            *(u32*)(to + 64 * j + 2 * w.lane) = pack_bf16(x[j].x, x[j].y);
+        for (int j = 0; j < A::PER_LANE; j++)
+            if (A::has(w.lane, j)) *(u32*)(to + 64 * j + 2 * w.lane) = pack_bf16(x[j].x, x[j].y);
     }
     w.sync();
     w.stamp(TRACE_INPUTS);

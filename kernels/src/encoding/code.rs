@@ -4,7 +4,7 @@ use super::four::{nibbles, set_nibbles};
 use super::look_up::look_up;
 use super::{
     Blocks, Coded, Factors, GROUP, IntegerBlocks, Lanes, Places, ROWS, biased, coded_block, encode, extreme, finite,
-    half_at, integer_encoding, nibble_lanes, set_half,
+    half_at, integer_encoding, nibble_lanes, set_half, words,
 };
 use amk::encoding::Encoding;
 
@@ -149,7 +149,7 @@ coded_block!(
     4,
     2,
     18,
-    nibbles,
+    words::nibbles,
     set_nibbles,
     &[(0x1100_0011, 3), (0xee00_00ee, 31), (0x0000_1100, 11), (0x0000_ee00, 7), (0x0011_0000, 27), (0x00ee_0000, 23),]
 );
@@ -174,7 +174,7 @@ impl Coded for Microscaled {
     ];
 
     fn codes(block: &[u8], _: usize) -> [u8; GROUP] {
-        nibbles(&block[1..])
+        words::nibbles(&block[1..])
     }
 
     fn set_codes(block: &mut [u8], _: usize, codes: &[u8; GROUP]) {

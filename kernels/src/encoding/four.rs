@@ -4,7 +4,7 @@
 
 use super::{
     Blocks, Factors, GROUP, IntegerBlocks, Lanes, Places, ROWS, affine, biased, coded_block, encode, extreme, finite,
-    half_at, integer_encoding, inverse, nibble_lanes, set_half,
+    half_at, integer_encoding, inverse, nibble_lanes, set_half, words,
 };
 use amk::encoding::Encoding;
 
@@ -22,8 +22,8 @@ pub(crate) static Q4_1: Encoding =
     Encoding { encode: Some(|from, to| encode(from, to, encode_affine)), ..integer_encoding::<20, Affine>("Q4_1") };
 amk::encoding!(Q4_0);
 amk::encoding!(Q4_1);
-coded_block!(Symmetric, 4, 2, 18, nibbles, set_nibbles);
-coded_block!(Affine, 4, 4, 20, nibbles, set_nibbles);
+coded_block!(Symmetric, 4, 2, 18, words::nibbles, set_nibbles);
+coded_block!(Affine, 4, 4, 20, words::nibbles, set_nibbles);
 
 /// The nibbles of 16 bytes in the order of the elements.
 #[inline(always)]

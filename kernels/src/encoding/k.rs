@@ -1,6 +1,7 @@
 //! Blocks of 256 elements whose groups have scales of a few bits: Q4_K, Q5_K and Q6_K.
 
 use super::lanes::{Place, four_words_at, words_at};
+use super::words;
 use super::{
     Blocks, Coded, Factors, GROUP, IntegerBlocks, Lanes, Places, ROWS, affine, encode, extreme, finite, half_at,
     integer_encoding, inverse, set_half,
@@ -80,7 +81,13 @@ macro_rules! coded_scaled {
             const OWN: usize = 2;
 
             fn codes(block: &[u8], group: usize) -> [u8; GROUP] {
-                Self::quants(block, group)
+                let (nibbles, shift) = (&block[Self::NIBBLES + GROUP * (group / 2)..], 4 * (group % 2));
+                match $bits {
+                    5 => words::both(nibbles, &block[16..], |low, high| {
+                        low >> shift & 0x0f0f_0f0f | (high >> group & 0x0101_0101) << 4
+                    }),
+                    _ => words::each(nibbles, |low| low >> shift & 0x0f0f_0f0f),
+                }
             }
 
             fn set_codes(block: &mut [u8], group: usize, codes: &[u8; GROUP]) {
@@ -143,6 +150,17 @@ impl Six {
         let (half, quarter) = (group / 4, group % 4);
         [(64 * half + GROUP * (quarter % 2), 4 * (quarter / 2)), (128 + GROUP * half, 2 * quarter)]
     }
+
+    #[inline(always)]
+    fn quants(block: &[u8], group: usize) -> [u8; GROUP] {
+        let [(low, low_shift), (high, high_shift)] = Self::parts(group);
+        let (low, high) = (&block[low..][..GROUP], &block[high..][..GROUP]);
+        let mut quants = [0; GROUP];
+        for (i, quant) in quants.iter_mut().enumerate() {
+            *quant = (low[i] >> low_shift & 0xf) | (high[i] >> high_shift & 3) << 4;
+        }
+        quants
+    }
 }
 
 /// `d`, then the scales of the halves of each group.
@@ -153,15 +171,11 @@ impl Coded for Six {
     const SCALES: usize = 18;
     const OWN: usize = 2;
 
-    #[inline(always)]
     fn codes(block: &[u8], group: usize) -> [u8; GROUP] {
         let [(low, low_shift), (high, high_shift)] = Self::parts(group);
-        let (low, high) = (&block[low..][..GROUP], &block[high..][..GROUP]);
-        let mut codes = [0; GROUP];
-        for (i, code) in codes.iter_mut().enumerate() {
-            *code = (low[i] >> low_shift & 0xf) | (high[i] >> high_shift & 3) << 4;
-        }
-        codes
+        words::both(&block[low..], &block[high..], |low, high| {
+            low >> low_shift & 0x0f0f_0f0f | (high >> high_shift & 0x0303_0303) << 4
+        })
     }
 
     fn set_codes(block: &mut [u8], group: usize, codes: &[u8; GROUP]) {
@@ -229,7 +243,7 @@ impl Blocks<210> for Six {
 
     #[inline(always)]
     fn group(block: &[u8; 210], group: usize) -> [f32; GROUP] {
-        let codes = <Self as Coded>::codes(block, group);
+        let codes = Self::quants(block, group);
         let scales = <Self as IntegerBlocks<210>>::scales(block, group);
         let mut out = [0.0; GROUP];
         for (i, out) in out.iter_mut().enumerate() {
@@ -311,7 +325,7 @@ impl IntegerBlocks<210> for Six {
 
     #[inline(always)]
     fn codes(block: &[u8; 210], group: usize) -> [u8; GROUP] {
-        <Self as Coded>::codes(block, group)
+        Self::quants(block, group)
     }
 
     #[inline(always)]

@@ -13,6 +13,7 @@ pub(crate) mod k;
 pub(crate) mod lanes;
 mod look_up;
 pub(crate) mod q8_0;
+mod words;
 
 pub(crate) use code::{IQ4_NL, MXFP4};
 pub(crate) use five::{Q5_0, Q5_1};

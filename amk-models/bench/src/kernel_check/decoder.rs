@@ -545,14 +545,14 @@ pub fn path(family: Family) -> String {
 
 fn dims(draw: &mut Draw, whole: bool) -> BTreeMap<String, u32> {
     let (kv_heads, group) = (1 + draw.below(8), 1 + draw.below(8));
-    let mut head_dim = draw.of(&[64, 64, 128, 128, 256]);
+    let mut head_dim = draw.of(&[64, 64, 128, 128, 256, 48, 80, 96, 112]);
     // An input that is read in one pass; more rarely one of two passes behind one wait, or behind a
     // wait each.
     let mut ffn =
         if draw.below(4) == 0 { draw.of(&[2080, 3104]) + 32 * draw.below(15) } else { 32 * (8 + draw.below(32)) };
     if !whole {
         match draw.below(2) {
-            0 => head_dim = 96,
+            0 => head_dim = 72,
             _ => ffn += 8,
         }
     }

@@ -174,6 +174,9 @@ pub const fn coded<B: Coded>(encoding: &'static Encoding, cpp: &'static str, cod
 /// their upper bits, tile by tile.
 struct Codes<B>(B);
 
+/// Tiles of a run whose codes are nibbles, at most.
+const MOST_RUN: usize = 4;
+
 /// Bytes of the scales of a row of a pack, at most.
 const MOST_SCALES: usize = 32;
 
@@ -197,6 +200,56 @@ impl<B: Coded> Codes<B> {
     fn places(group: usize, lane: usize) -> (usize, usize) {
         let (run, at) = (group / Self::RUN * Self::RUN * Self::CODES, group % Self::RUN);
         (run + (lane * Self::RUN + at) * Self::LOW, run + Self::RUN * 32 * Self::LOW + (at * 32 + lane) * Self::UPPER)
+    }
+
+    /// Writes the codes of a tile, in bytes.
+    fn pack_bytes(n: usize, row: &[u8], packed: &mut [u8], group: usize) {
+        let codes = B::codes(row, group);
+        let quads: &[[u8; 4]] = codes.as_chunks().0;
+        for (quad, (a, b)) in quads.iter().zip(&quads[4..]).enumerate() {
+            let pairs = packed[Self::places(group, n * 4 + quad).0..][..8].as_chunks_mut().0;
+            pairs.iter_mut().zip(a.iter().zip(b)).for_each(|(to, (&a, &b))| *to = [a, b]);
+        }
+    }
+
+    /// Writes the codes of a run of tiles, which begins with tile `run`: a lane's words of all of
+    /// them lie side by side.
+    fn pack_nibbles(n: usize, row: &[u8], packed: &mut [u8], run: usize) {
+        let mut words = [[0; 4]; MOST_RUN];
+        for (at, words) in words.iter_mut().enumerate().take(Self::RUN) {
+            let codes = B::codes(row, run + at);
+            let quads: &[[u8; 4]] = codes.as_chunks().0;
+            let mut upper = [0; 4];
+            for quad in 0..4 {
+                let [a, b] = [quads[quad], quads[quad + 4]].map(u32::from_le_bytes);
+                let nibbles = middle_swapped(a & 0x0f0f_0f0f | (b & 0x0f0f_0f0f) << 4);
+                words[quad] = B::MOVED.iter().fold(0, |word, (mask, turn)| word | (nibbles & mask).rotate_left(*turn));
+                upper[quad] = Self::upper(a, b);
+            }
+            if Self::UPPER > 0 {
+                let to = &mut packed[Self::places(run + at, n * 4).1..][..4 * Self::UPPER];
+                let each = to.chunks_exact_mut(Self::UPPER.max(1)).zip(upper);
+                each.for_each(|(to, upper)| to.copy_from_slice(&upper.to_le_bytes()[..Self::UPPER]));
+            }
+        }
+        let to = packed[Self::places(run, n * 4).0..][..16 * Self::RUN].as_chunks_mut().0;
+        for quad in 0..4 {
+            for at in 0..Self::RUN {
+                to[quad * Self::RUN + at] = words[at][quad].to_le_bytes();
+            }
+        }
+    }
+
+    /// The upper bits of the codes of a quad, which are bytes, one after the other.
+    fn upper(a: u32, b: u32) -> u32 {
+        if Self::UPPER == 0 {
+            return 0;
+        }
+        // Of each byte the low bits are a pair's: two bytes are moved together, then two of those.
+        let (pair, pairs) = (2 * Self::UPPER, 4 * Self::UPPER);
+        let bytes = middle_swapped(a >> 4 & 0x0f0f_0f0f | (b >> 4 & 0x0f0f_0f0f) << Self::UPPER);
+        let halves = (bytes | bytes >> (8 - pair)) & (0x0001_0001 * ((1 << pairs) - 1));
+        halves | halves >> (16 - pairs)
     }
 
     /// The bytes of a row's scales: of the pack, and of its tiles.
@@ -230,27 +283,11 @@ impl<B: Coded> Tile for Codes<B> {
     const BYTES: usize = B::GROUPS * Self::CODES + 8 * B::SCALES;
 
     fn pack(n: usize, row: &[u8], packed: &mut [u8]) {
-        for group in 0..B::GROUPS {
-            let codes = B::codes(row, group);
-            let (first, second) = codes.split_at(GROUP / 2);
-            let (first, second) = (first.as_chunks::<4>().0, second.as_chunks::<4>().0);
-            for (quad, (a, b)) in first.iter().zip(second).enumerate() {
-                let (low, upper) = Self::places(group, n * 4 + quad);
-                if B::BITS == 8 {
-                    let pairs = packed[low..][..8].as_chunks_mut().0;
-                    pairs.iter_mut().zip(a.iter().zip(b)).for_each(|(to, (&a, &b))| *to = [a, b]);
-                    continue;
-                }
-                let [a, b] = [a, b].map(|codes| u32::from_le_bytes(*codes));
-                let nibbles = middle_swapped(a & 0x0f0f_0f0f | (b & 0x0f0f_0f0f) << 4);
-                let moved = B::MOVED.iter().fold(0, |word, (mask, turn)| word | (nibbles & mask).rotate_left(*turn));
-                packed[low..][..4].copy_from_slice(&moved.to_le_bytes());
-                if Self::UPPER > 0 {
-                    let [a, b] = [a, b].map(|codes| codes >> 4 & 0x0f0f_0f0f);
-                    let pairs = middle_swapped(a | b << Self::UPPER).to_le_bytes();
-                    let high = (0..4).fold(0, |high, at| high | u16::from(pairs[at]) << (2 * Self::UPPER * at));
-                    packed[upper..][..Self::UPPER].copy_from_slice(&high.to_le_bytes()[..Self::UPPER]);
-                }
+        for run in (0..B::GROUPS).step_by(Self::RUN) {
+            if B::BITS == 8 {
+                (run..run + Self::RUN).for_each(|group| Self::pack_bytes(n, row, packed, group));
+            } else {
+                Self::pack_nibbles(n, row, packed, run);
             }
         }
         let mut scales = [0; MOST_SCALES];

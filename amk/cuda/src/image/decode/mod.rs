@@ -39,9 +39,10 @@ impl Image {
         let Queues::Static(queues) = &program.queues else {
             return Err(of_image(Refusal::new("queues", "are not static")));
         };
-        tables::check(self, program, plan, queues.len()).map_err(of_image)?;
+        let survey = Survey::new(program);
+        tables::check(self, program, plan, &survey, queues.len()).map_err(of_image)?;
         let sampling = sampling().ok_or_else(|| of_image(Refusal::new("op", "has no code that chooses tokens")))?;
-        let places = Places::new(self, program, plan).map_err(of_image)?;
+        let places = Places::new(self, program, plan, survey).map_err(of_image)?;
         let mut arguments = 0;
         for (worker, queue) in queues.iter().enumerate() {
             let mut state = WorkerState::new(worker as u32, arguments);

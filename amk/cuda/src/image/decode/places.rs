@@ -68,7 +68,7 @@ impl Survey {
 }
 
 impl<'p> Places<'p> {
-    pub(super) fn new(image: &'p Image, program: &'p Program, plan: &'p Plan) -> Result<Self, Refusal> {
+    pub(super) fn new(image: &'p Image, program: &'p Program, plan: &'p Plan, survey: Survey) -> Result<Self, Refusal> {
         let mut packets: Vec<(u32, BufferId)> = image.packet_at.iter().map(|(&id, &at)| (at, id)).collect();
         packets.sort_unstable_by_key(|&(at, id)| (at, id.0));
         let mut constants: Vec<(u32, BufferId)> = image.constants.iter().map(|&(id, at)| (at, id)).collect();
@@ -80,7 +80,7 @@ impl<'p> Places<'p> {
             sequences: &plan.sequences,
             packets,
             constants,
-            survey: Survey::new(program),
+            survey,
             kinds: record_kinds(),
             positions: HashMap::new(),
             groups: program.rows.map(|_| PageGroups::of(program)),

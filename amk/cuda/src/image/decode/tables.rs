@@ -9,12 +9,17 @@ use crate::set::body_sets;
 use amk::rows::PAGE;
 use amk_ir::rows::PageGroups;
 use amk_ir::{Buffer, BufferId, BufferKind, DType, Exchange, Program};
-use std::collections::HashSet;
 
 /// Checks the tables of an image for a program.
-pub(super) fn check(image: &Image, program: &Program, plan: &Plan, workers: usize) -> Result<(), Refusal> {
+pub(super) fn check(
+    image: &Image,
+    program: &Program,
+    plan: &Plan,
+    survey: &Survey,
+    workers: usize,
+) -> Result<(), Refusal> {
     check_records(image, program, workers)?;
-    let end = check_packets(image, program)?;
+    let end = check_packets(image, program, survey)?;
     check_events(image, program, end)?;
     check_constants(image, program)?;
     check_plain(image, program)?;
@@ -95,12 +100,11 @@ fn check_rows(image: &Image, program: &Program, rows: u32) -> Result<u64, Refusa
 }
 
 /// Every packet buffer has separate packets, except for log-sum-exps. Returns the end of all.
-fn check_packets(image: &Image, program: &Program) -> Result<u64, Refusal> {
+fn check_packets(image: &Image, program: &Program, survey: &Survey) -> Result<u64, Refusal> {
     if let Some(rows) = program.rows {
         return check_rows(image, program, rows);
     }
     let mut ranges = Vec::new();
-    let carried: HashSet<BufferId> = Survey::new(program).carried.into_keys().collect();
     for (id, buffer) in program.buffers.iter().enumerate() {
         let at = image.packet_at.get(&BufferId::from(id));
         match (buffer.exchange, at) {
@@ -109,7 +113,7 @@ fn check_packets(image: &Image, program: &Program) -> Result<u64, Refusal> {
                 ranges.push((u64::from(at), (words * u64::from(slots)).next_multiple_of(u64::from(LINE))));
             }
             (Exchange::Counter, None) => {}
-            (Exchange::Packet { slots: 1 }, None) if carried.contains(&BufferId::from(id)) => {}
+            (Exchange::Packet { slots: 1 }, None) if survey.carried.contains_key(&BufferId::from(id)) => {}
             _ => return Err(Refusal::new("packet_at", format!("is wrong about whether `{}` is packets", buffer.name))),
         }
     }
