@@ -88,7 +88,7 @@ pub struct Ring {
     /// Slots that a worker has on their way at most.
     pub in_flight: u32,
     /// Clock cycles that 4 KiB take at least: the worker's share of the bandwidth. More would only
-    /// queue up before the packets. 0: no pace.
+    /// queue up before the packets. A ring that runs low keeps no pace. 0: none is kept.
     pub pace: u32,
     /// KiB that are brought into the L2 cache ahead of the ring; 0: none.
     pub lookahead: u32,

@@ -25,6 +25,9 @@
 #ifndef AMK_IN_FLIGHT
 #define AMK_IN_FLIGHT 2 // chunks issued that may not have landed yet
 #endif
+#ifndef AMK_UNPACED
+#define AMK_UNPACED 0 // chunks in the ring at most while no pace is kept; 0: it always is
+#endif
 #ifndef AMK_LOOKAHEAD
 #define AMK_LOOKAHEAD 0 // bytes prefetched into the L2 ahead of the ring; 0: none
 #endif

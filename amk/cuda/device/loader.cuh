@@ -15,19 +15,19 @@ AMK_DEVICE bool agreed(bool x) { return __any_sync(LOADING, x); }
 AMK_DEVICE u32 agreed(u32 x) { return __shfl_sync(LOADING, x, 0); }
 
 // Limits the loader to the worker's share of the memory bandwidth, so that requests do not queue up
-// ahead of the packets.
+// ahead of the packets. What is urgent does not wait for it.
 struct Pace {
     u32 due;     // clock before which nothing more is requested
     u32 unpaced; // bytes exempt from the pace
 
-    AMK_DEVICE void wait(u32 bytes) {
+    template <typename Urgent> AMK_DEVICE void wait(u32 bytes, Urgent urgent) {
         if (agreed(unpaced >= bytes)) {
             unpaced -= bytes, due = clock_low();
             return;
         }
         u32 now;
         do now = clock_low();
-        while (agreed((int)(now - due) < 0));
+        while (agreed((int)(now - due) < 0) && !urgent());
         due = now + bytes / 64 * AMK_PACE / 64;
     }
 };
@@ -59,7 +59,7 @@ struct Scout {
                 continue;
             }
             const u32 now = bytes - at < AMK_SCOUT ? bytes - at : AMK_SCOUT;
-            pace.wait(now);
+            pace.wait(now, [] { return false; });
 #if __CUDA_ARCH__ >= 900
             asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source + at), "r"(now)
                          : "memory");
@@ -96,6 +96,15 @@ struct Loader {
         }
         --flying;
     }
+    // Whether at most AMK_UNPACED slots are full or in flight: slots become free in order, so the
+    // last one that must be free tells.
+    AMK_DEVICE bool runs_low() {
+        if (AMK_PACE == 0 || AMK_UNPACED == 0 || AMK_UNPACED + 1 >= AMK_SLOTS) return false;
+        const u32 at = slot + AMK_SLOTS - 1 - AMK_UNPACED;
+        const bool wraps = at >= AMK_SLOTS;
+        return agreed(barrier_has_passed(
+            shared_address(s.empty) + 8 * (wraps ? at - AMK_SLOTS : at), parity ^ wraps));
+    }
     // Copies up to a slot's bytes (a multiple of 16). Returns false if the consumers have left.
     AMK_DEVICE bool issue(const u8* source, u32 bytes) {
         {
@@ -114,7 +123,7 @@ struct Loader {
         taken += bytes / 16;
         if (!AMK_LOOKAHEAD || (int)(s.asked - taken) < 0) {
             const Timed timed(paced);
-            pace.wait(bytes);
+            pace.wait(bytes, [&] { return runs_low(); });
         }
         if (agreed(flying >= AMK_IN_FLIGHT)) {
             const Timed timed(landing);
