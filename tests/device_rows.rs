@@ -274,57 +274,56 @@ fn forks_and_rollbacks_keep_the_pages_of_both_groups_on_a_gpu() {
     });
 }
 
-/// Checks narrow steps of decoders, and wide ones by so many workers.
-fn check_narrow_and_wide(decoders: impl IntoIterator<Item = (Family, BTreeMap<String, u32>)>, workers: u32) {
+/// Checks narrow and wide steps of decoders, each by so many workers.
+fn check_narrow_and_wide(
+    decoders: impl IntoIterator<Item = (Family, BTreeMap<String, u32>)>,
+    [narrow, wide]: [u32; 2],
+) {
     for of in decoders {
         println!("{}", of.0.name);
-        check_rows(of.clone(), 6, 6);
-        check_rows(of, 20, workers);
+        check_rows(of.clone(), 6, narrow);
+        check_rows(of, 20, wide);
     }
 }
 
 #[test]
 fn rows_with_norms_behind_projections_and_layers_of_two_kinds_compute_the_function() {
-    check_narrow_and_wide(normed(), 24);
+    check_narrow_and_wide(normed(), [6, 24]);
 }
 
 #[test]
 fn rows_with_layers_that_rotate_no_heads_compute_the_function() {
-    check_narrow_and_wide(partly_turned(), 24);
+    check_narrow_and_wide(partly_turned(), [6, 24]);
 }
 
 #[test]
 fn rows_with_products_that_change_before_they_are_added_compute_the_function() {
-    check_narrow_and_wide(summands(), 24);
+    check_narrow_and_wide(summands(), [6, 24]);
 }
 
 #[test]
 fn rows_with_norms_by_the_distance_from_the_mean_compute_the_function() {
-    check_narrow_and_wide(centred(), 24);
+    check_narrow_and_wide(centred(), [6, 24]);
 }
 
 #[test]
 fn rows_of_key_heads_that_many_queries_share_compute_the_function() {
-    check_narrow_and_wide(copied(), 44);
+    check_narrow_and_wide(copied(), [6, 44]);
 }
 
 #[test]
 fn rows_with_short_convolutions_compute_the_function() {
-    check_narrow_and_wide([convolved()], 24);
+    check_narrow_and_wide([convolved()], [6, 24]);
 }
 
 #[test]
 fn rows_of_heads_of_256_elements_compute_the_function() {
-    check_narrow_and_wide(long_heads(), 24);
+    check_narrow_and_wide(long_heads(), [6, 24]);
 }
 
 #[test]
 fn rows_of_heads_of_any_number_of_tiles_compute_the_function() {
-    for of in odd_heads() {
-        println!("{}", of.0.name);
-        check_rows(of.clone(), 6, 12);
-        check_rows(of, 20, 24);
-    }
+    check_narrow_and_wide(odd_heads(), [12, 24]);
 }
 
 #[test]

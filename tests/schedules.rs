@@ -70,14 +70,14 @@ fn tokens_are_below_the_rows_of_the_table() {
 #[test]
 fn a_ring_that_runs_low_keeps_no_pace_unless_it_holds_phases_or_steps_have_rows() {
     let own = h200().schedule();
-    let unpaced = |family, instance, schedule: &Schedule| {
+    let low = |family, instance, schedule: &Schedule| {
         let source = source::generate(&plan_of(family, instance, schedule), &VmOptions::default());
-        let line = source.lines().find_map(|line| line.strip_prefix("#define AMK_UNPACED "));
+        let line = source.lines().find_map(|line| line.strip_prefix("#define AMK_LOW "));
         line.expect("a number of slots").parse::<u32>().expect("a number")
     };
-    assert_eq!(unpaced("llama", "llama_3_1_8b", &own), own.ring.in_flight);
-    assert_eq!(unpaced("qwen3", "qwen3_0_6b", &own), own.ring.in_flight - 1, "two phases fit a ring");
-    assert_eq!(unpaced("llama", "llama_3_1_8b", &h200().row_schedule(8)), 0);
+    assert_eq!(low("llama", "llama_3_1_8b", &own), own.ring.in_flight);
+    assert_eq!(low("qwen3", "qwen3_0_6b", &own), own.ring.in_flight - 1, "two phases fit a ring");
+    assert_eq!(low("llama", "llama_3_1_8b", &h200().row_schedule(8)), 0);
 }
 
 #[test]

@@ -25,8 +25,8 @@
 #ifndef AMK_IN_FLIGHT
 #define AMK_IN_FLIGHT 2 // chunks issued that may not have landed yet
 #endif
-#ifndef AMK_UNPACED
-#define AMK_UNPACED 0 // chunks in the ring at most while no pace is kept; 0: it always is
+#ifndef AMK_LOW
+#define AMK_LOW 0 // chunks in the ring at most while it runs low; 0: it never does
 #endif
 #ifndef AMK_LOOKAHEAD
 #define AMK_LOOKAHEAD 0 // bytes prefetched into the L2 ahead of the ring; 0: none

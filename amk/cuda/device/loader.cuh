@@ -96,11 +96,11 @@ struct Loader {
         }
         --flying;
     }
-    // Whether at most AMK_UNPACED slots are full or in flight: slots become free in order, so the
-    // last one that must be free tells.
+    // Whether at most AMK_LOW slots are full or in flight: slots become free in order, so the last
+    // one that must be free tells.
     AMK_DEVICE bool runs_low() {
-        if (AMK_PACE == 0 || AMK_UNPACED == 0 || AMK_UNPACED + 1 >= AMK_SLOTS) return false;
-        const u32 at = slot + AMK_SLOTS - 1 - AMK_UNPACED;
+        if (AMK_LOW == 0) return false;
+        const u32 at = slot + AMK_SLOTS - 1 - AMK_LOW;
         const bool wraps = at >= AMK_SLOTS;
         return agreed(barrier_has_passed(
             shared_address(s.empty) + 8 * (wraps ? at - AMK_SLOTS : at), parity ^ wraps));

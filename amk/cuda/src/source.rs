@@ -15,24 +15,25 @@ use super::set::{BodySet, body_sets, codes, record_kinds, row_structs};
 use amk_ir::schedule::Ring;
 use core::fmt::Write as _;
 
-/// Returns how many slots of a ring are full or in flight at most while its loader keeps no pace; 0
-/// keeps it always.
+/// Returns how many slots of a ring are full or in flight at most while it runs low, so that its
+/// loader keeps no pace; 0: the pace always holds, or there is none.
 ///
 /// With nothing landed beyond those in flight, the consumers wait for weights or soon will, and
 /// catching up matters more than the packets. Where a ring holds two phases, they rarely wait, and
 /// the pace holds until it is nearly empty. Steps of rows wait for their inputs, not for weights.
-fn unpaced(plan: &Plan) -> u32 {
-    if plan.rows().is_some() {
+fn low_slots(plan: &Plan) -> u32 {
+    let Ring { slots, in_flight, pace, .. } = plan.schedule.ring;
+    if plan.rows().is_some() || pace == 0 {
         return 0;
     }
     let mut bytes: Vec<u64> = plan.phases.iter().map(|phase| phase.kind().weight_bytes(plan)).collect();
     bytes.retain(|&bytes| bytes > 0);
     bytes.sort_unstable();
-    // The largest phases of a layer; the few above are of no layer, like the logits.
+    // The largest phase of a layer: the few above it, such as the logits, come once a step.
     let most = bytes.get(bytes.len().saturating_sub(1) * 9 / 10).copied().unwrap_or(0);
-    let Ring { slots, in_flight, .. } = plan.schedule.ring;
     let rings = u64::from(plan.schedule.workers) * u64::from(slots * CHUNK);
-    if 2 * most <= rings { in_flight.saturating_sub(1) } else { in_flight }
+    let low = if 2 * most <= rings { in_flight.saturating_sub(1) } else { in_flight };
+    if low + 1 < slots { low } else { 0 }
 }
 
 /// Renders the source of a plan.
@@ -47,7 +48,7 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     let _ = writeln!(out, "#define AMK_SLOTS {}", plan.schedule.ring.slots);
     let _ = writeln!(out, "#define AMK_IN_FLIGHT {}", plan.schedule.ring.in_flight);
     let _ = writeln!(out, "#define AMK_PACE {}", plan.schedule.ring.pace);
-    let _ = writeln!(out, "#define AMK_UNPACED {}", unpaced(plan));
+    let _ = writeln!(out, "#define AMK_LOW {}", low_slots(plan));
     let _ = writeln!(out, "#define AMK_EXCHANGE {}", u32::from(!plan.program.events.is_empty()));
     let _ = writeln!(out, "#define AMK_LOOKAHEAD {}", plan.schedule.ring.lookahead << 10);
     if let Some((task, position)) = options.faults.drop {

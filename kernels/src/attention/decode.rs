@@ -238,7 +238,7 @@ pub(super) fn joined<'p>(
             read(lse_at, Place::Buffer(lse), &[head..head + 1, 0..form.splits]),
             write("output, row", Place::Buffer(attended), &[to]),
         ];
-        DecodedCall::new("amk_kernels::combine_splits", operands)
+        DecodedCall::new(COMBINE, operands)
     };
     Ok(slices.map(call).collect())
 }
