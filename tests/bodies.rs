@@ -240,13 +240,16 @@ const NO_ATTENTION: [(&str, &str); 4] =
 
 #[test]
 fn deliveries_are_sums_of_parts_that_change_as_the_record_says() {
-    let cases = [("0", "0", "0", "0"), ("0", "0", "1", "0"), ("0", "0", "1", "1"), ("0", "0", "0", "1")];
-    let of_rows = [("3", "0", "0", "0"), ("8", "1", "0", "0"), ("24", "0", "0", "0")];
-    for (rows, packets, coded, sums) in cases.into_iter().chain(of_rows) {
+    let of_one = ["0", "1"].into_iter().flat_map(|coded| {
+        [("0", "0"), ("1", "0"), ("0", "1"), ("1", "1")].map(|(sums, split)| ("0", "0", coded, sums, split))
+    });
+    let of_rows = [("3", "0"), ("8", "1"), ("24", "0")].map(|(rows, packets)| (rows, packets, "0", "0", "0"));
+    for (rows, packets, coded, sums, split) in of_one.chain(of_rows) {
         let defines = [
             ("AMK_ROWS", rows),
             ("AMK_ROW_PACKETS", packets),
             ("AMK_SUMS", sums),
+            ("AMK_SPLIT_K", split),
             ("AMK_EMBEDDING_SCALE", "1.25f"),
             ("AMK_SUMMANDS", "1"),
             ("AMK_BIASES", "1"),

@@ -13,7 +13,7 @@ use amk::vm::cpu::Mode;
 use amk_bench::kernel_check::{Decoder, MOST_DEVIATIONS, Oracle, on_cpu};
 use amk_cuda::plan::Plan;
 use amk_cuda::{Image, Precision, TARGETS};
-use amk_kernels::fused::Decoder as Fused;
+use amk_kernels::fused::{Addends, Decoder as Fused};
 use amk_models::chain::Chain;
 use amk_models::model::{FAMILIES, Family};
 use proptest::prelude::*;
@@ -170,6 +170,24 @@ pub(crate) fn summands() -> [(Family, Dims); 1] {
     [with("granite", &[])]
 }
 
+/// Decoders whose layers' last projections have units that do not divide over so many workers, and
+/// columns in two and in five passes: with one and with three helpers, with a bias, with a norm
+/// behind the projection.
+fn left_over() -> [(u32, (Family, Dims)); 4] {
+    let wide = [("FFN", 8224)];
+    [
+        (5, with("llama", &[("FFN", 4096)])),
+        (11, with("starcoder2", &[wide[0], ("WINDOW", 50)])),
+        (11, with("gemma3", &[wide[0], ("WINDOW", 50)])),
+        (5, with("granite", &wide)),
+    ]
+}
+
+/// A schedule for so many workers that splits the columns of left-over units.
+fn splitting(workers: u32) -> Schedule {
+    Schedule { workers, split_k: 1, ..schedule() }
+}
+
 fn check(decoder: Decoder) {
     let plan = decoder.plan(Precision::BF16).expect("a plan");
     assert!(plan.bodies.is_empty() && Fused::layers(&plan).len() == 2, "the device fuses all of it");
@@ -245,8 +263,10 @@ fn a_gpus_steps_compute_the_function() {
     let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
     let others = normed().into_iter().chain(long_heads()).chain(partly_turned()).chain(summands());
     let others = others.chain(centred()).chain(copied()).chain(odd_heads()).chain([convolved(), windowed(50, 48)]);
-    for (family, dims) in plain().into_iter().chain(others) {
-        let schedule = Schedule { workers: 44, run: 2, ..target.schedule() };
+    let whole = plain().into_iter().chain(others).map(|decoder| (44, 0, decoder));
+    let split = left_over().into_iter().map(|(workers, decoder)| (workers, 1, decoder));
+    for (workers, split_k, (family, dims)) in whole.chain(split) {
+        let schedule = Schedule { workers, run: 2, split_k, ..target.schedule() };
         let decoder = Decoder::new(family, dims, schedule, 270, 3).expect("a decoder");
         let error = error(&decoder, &decoder.on_cuda(&gpu::cubins()).expect("logits"));
         println!("{}: {error:.2} deviations", family.name);
@@ -298,6 +318,20 @@ fn products_that_change_before_they_are_added_compute_the_function() {
     for (family, dims) in summands() {
         println!("{}", family.name);
         check(Decoder::new(family, dims, schedule(), 150, 3).expect("a decoder"));
+    }
+}
+
+#[test]
+fn units_whose_columns_are_split_compute_the_function() {
+    for (workers, (family, dims)) in left_over() {
+        println!("{}", family.name);
+        let split = Decoder::new(family, dims.clone(), splitting(workers), 70, 3).expect("a decoder");
+        let plan = split.plan(Precision::BF16).expect("a plan");
+        assert!(plan.phases_of::<Addends>().count() >= 2, "a split unit in each layer");
+        check(split);
+        let whole = Schedule { split_k: 0, ..splitting(workers) };
+        let whole = Decoder::new(family, dims, whole, 70, 3).expect("a decoder").plan(Precision::BF16).expect("a plan");
+        assert_eq!(whole.phases_of::<Addends>().count(), 0);
     }
 }
 

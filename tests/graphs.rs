@@ -311,6 +311,7 @@ fn schedule(draw: &mut Draw) -> PartialSchedule {
         splits: number(draw),
         run: number(draw),
         late: number(draw),
+        split_k: number(draw),
         ring: PartialRing { slots: number(draw), in_flight: number(draw), pace: number(draw), lookahead: number(draw) },
         exchange: maybe(draw, &[ExchangeBy::Packets, ExchangeBy::Counters, ExchangeBy::Barrier]),
         limits: draw.chance(2).then(|| Limits {

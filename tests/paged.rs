@@ -16,6 +16,7 @@ use amk_cuda::plan::Plan;
 use amk_cuda::{
     CudaError, GpuTarget, Image, Precision, RowsVm, TARGETS, VmOptions, WeightForms, compile, plan_for, source,
 };
+use amk_kernels::fused::Addends;
 use amk_models::model::{FAMILIES, Family};
 use std::collections::BTreeMap;
 
@@ -77,6 +78,25 @@ fn weights_in_blocks_of_one_row_lie_as_those_of_several() {
             image(plan_for(family.kernel, instance, schedule, forms).expect("a plan"))
         };
         assert!(of(&h200().schedule()).places_as(&of(&h200().row_schedule(8))), "{encodings:?}");
+    }
+}
+
+/// Helpers read their owners' tapes; with rows nobody helps.
+#[test]
+fn weights_of_split_units_lie_as_those_of_several_rows() {
+    for (family, instance) in [("llama", "llama_3_2_1b"), ("gemma2", "gemma_2_2b")] {
+        let family = FAMILIES.iter().find(|known| known.name == family).expect("the family");
+        let mut instance = family.kernel.instance(instance).expect("the instance").clone();
+        instance.dims.extend([("LAYERS", 3), ("VOCAB", 4096)].map(|(dim, value)| (dim.to_owned(), value)));
+        let of = |schedule: Schedule| {
+            let schedule = Schedule { workers: 40, ..schedule };
+            plan_for(family.kernel, &instance, &schedule, Precision::BF16).expect("a plan")
+        };
+        let [one, several, wide] = [h200().schedule(), h200().row_schedule(8), h200().row_schedule(24)].map(of);
+        assert_eq!(one.phases_of::<Addends>().count(), 3);
+        assert_eq!(several.phases_of::<Addends>().count(), 0);
+        let [one, several, wide] = [one, several, wide].map(image);
+        assert!(one.places_as(&several) && one.places_as(&wide), "{}", instance.name);
     }
 }
 

@@ -49,6 +49,9 @@ pub struct Schedule {
     /// KiB of weights that a worker which attends at every position is charged when the rows of the
     /// layer's next projection are dealt: it begins late, and gets fewer.
     pub late: u32,
+    /// KiB that must come off the longest task of a projection where the columns of the units that
+    /// do not divide evenly are split over workers; 0: they are not split.
+    pub split_k: u32,
     /// The ring through which streamed weights come.
     pub ring: Ring,
     /// How tasks of different workers wait for one another.
@@ -73,6 +76,7 @@ impl Default for Schedule {
             splits: 1,
             run: 2,
             late: 0,
+            split_k: 0,
             ring: Ring::default(),
             exchange: ExchangeBy::Counters,
             limits: Limits::default(),

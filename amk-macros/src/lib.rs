@@ -80,7 +80,7 @@ pub fn weight_layout(item: TokenStream) -> TokenStream {
 /// | `dims(A, B)` | the names of the sizes |
 /// | `where(A % B, C == A * B)` | what holds of them |
 /// | `instances(tiny(A = 64, B = 8, w.tied = true, w.cap = 2.0, schedule(..)))` | values for which the program is made and verified here |
-/// | `schedule(workers = 8, tile(linear = 16), queue = ticket, steps = pipelined, rows(most = 64, block = 16), assign = balanced, fusion = true, fuse(add = producer), splits = 4, run = 4, late = 32, ring(..), exchange = packets, limits(..))` | how |
+/// | `schedule(workers = 8, tile(linear = 16), queue = ticket, steps = pipelined, rows(most = 64, block = 16), assign = balanced, fusion = true, fuse(add = producer), splits = 4, run = 4, late = 32, split_k = 48, ring(..), exchange = packets, limits(..))` | how |
 /// | `events(e[A / 32])` | event tensors for `#[signal(e[n / 2])]` and `#[wait(e[n] == 2)]` on statements |
 /// | `inputs(x: [A])` | the shapes of `&Tensor` parameters |
 /// | `crate = path` | the amk crate, where it is not `::amk` |

@@ -10,6 +10,7 @@ enum DeviceOp {
     OP_BEST,
     OP_PROBE,
     OP_GEMV,
+    OP_ADDENDS,
     OP_CHOOSE,
     OP_ADOPT,
     OP_APPEND,

@@ -12,10 +12,10 @@ use crate::choose::{BEST, CHOOSE, Choice, PROBE, ROWS};
 pub use crate::choose::{Best, Choose, ChooseRows, Draw, Probe};
 use crate::cuda::{DEVICE, ROW_DEVICE, TYPES};
 use crate::layer_norm::CentredNorms;
-use crate::linear::GEMV;
 use crate::linear::group::Projections;
 use crate::linear::source;
-pub use crate::linear::{Function, Gemv, Input, Output, TileKind, Tiles, coded};
+use crate::linear::{ADDENDS, GEMV};
+pub use crate::linear::{Addends, Function, Gemv, Input, Output, Owner, SplitK, TileKind, Tiles, coded};
 use crate::residual::{ADOPT, EMBED, Embedding};
 pub use crate::residual::{Adopt, Embed};
 use crate::rms_norm::{NORM, NORM_ROWS, NormedResiduals};
@@ -68,6 +68,7 @@ amk_cuda::inventory::submit! {
             BEST,
             PROBE,
             GEMV,
+            ADDENDS,
             CHOOSE,
             ADOPT,
             APPEND,
@@ -164,6 +165,11 @@ impl Decoder {
     /// Returns the splits of a kv head's cache, or 0 without fused attention.
     pub fn splits(&self) -> u32 {
         self.forms.first().map_or(0, |form| form.splits)
+    }
+
+    /// Returns the positions of a run of a split, or 0 without fused attention.
+    pub(crate) fn run(&self) -> u32 {
+        self.forms.first().map_or(0, |form| form.run * BLOCK)
     }
 
     /// Returns the form of a layer's attention, and its table of frequencies if it rotates.

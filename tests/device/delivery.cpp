@@ -4,7 +4,7 @@
 #include "worker.h"
 
 constexpr int PARTIAL_PITCH = 132;
-constexpr u32 LEN = 64, UNITS = LEN / AMK_UNIT, INPUT = 0, OUTPUT = 4096, BIAS = 16, TOKENS = 40;
+constexpr u32 LEN = 64, UNITS = LEN / AMK_UNIT, INPUT = 0, OUTPUT = 4096, ADDENDS = 8192, BIAS = 16, TOKENS = 40, EPOCH = 7;
 // The function of each element.
 static float map_product(u32 function, float x) {
     if (function != 2) exit(printf("function %u\n", function));
@@ -46,7 +46,7 @@ static void look_up(bool published) {
 static float& held(u32, u32 i) { return shared.residual[i]; }
 static float output(u32, u32 i) {
     const u64 found = packets[OUTPUT + i / 2];
-    if (found >> 32 != 7) exit(printf("pair %u is not published\n", i / 2));
+    if (found >> 32 != EPOCH) exit(printf("pair %u is not published\n", i / 2));
     return i % 2 ? bf16_high((u32)found) : bf16_low((u32)found);
 }
 static void look_up(bool published) {
@@ -84,17 +84,24 @@ static void deliver(Worker& w, const Record& r) {
 #elif AMK_ROWS
     deliver_rows(w, r, g, 0, r.units);
 #else
-    if (!Delivery::due(w, r.units)) return;
+    const u32 units = r.op == OP_ADDENDS ? 1 : r.units; // a helper has the last of its owner's
+    if (!Delivery::due(w, units)) return;
     Delivery delivery = {};
-    delivery.prepare(w, r, g, 0, r.units);
+    delivery.prepare(w, r, g, 0, units);
     delivery.deliver(w, r, g);
 #endif
 }
-static void check(u32 output_kind, bool biased, u32 function) {
+// With what so many helpers add to the last unit.
+static void check(u32 output_kind, bool biased, u32 function, u32 helpers = 0) {
     const bool added = output_kind == OUT_RESIDUAL;
     std::vector<Vector> expected;
     for (u32 row = 0; row < rows(); row++) {
         expected.push_back(put_parts(row));
+        for (u32 i = 0; i < helpers * AMK_UNIT; i++) {
+            const float addend = 4 * drawn();
+            packets[ADDENDS + i] = (u64)EPOCH << 32 | __float_as_uint(addend);
+            expected[row][LEN - AMK_UNIT + i % AMK_UNIT] += addend;
+        }
         for (u32 i = 0; i < LEN; i++) {
             float& y = expected[row][i];
             if (biased) y += constant(constants.data(), BIAS + i);
@@ -103,13 +110,31 @@ static void check(u32 output_kind, bool biased, u32 function) {
             if (added) y += held(row, i);
         }
     }
-    by_all<deliver>(record_of(output_kind, biased, function));
+    Record r = record_of(output_kind, biased, function);
+    if (helpers) r.layer = 1 | helpers << 8, r.partial = ADDENDS;
+    by_all<deliver>(r);
     for (u32 row = 0; row < rows(); row++)
         for (u32 i = 0; i < LEN; i++) {
             close("an output", row * LEN + i, output(row, i), expected[row][i]);
             if (added) near("a residual", row * LEN + i, held(row, i), expected[row][i], 1e-4);
         }
 }
+
+#if AMK_SPLIT_K
+// A helper publishes its sums as they are.
+static void check_addends() {
+    const Vector expected = put_parts(0);
+    Record r = record_of(OUT_STORE, false, 0);
+    r.op = OP_ADDENDS;
+    packets.assign(packets.size(), 0);
+    by_all<deliver>(r);
+    for (u32 i = 0; i < LEN; i++) {
+        const u64 found = packets[OUTPUT + i];
+        if (found >> 32 != (i < AMK_UNIT ? EPOCH : 0)) exit(printf("addend %u is of another step\n", i));
+        if (i < AMK_UNIT) near("an addend", i, __uint_as_float((u32)found), expected[i], 1e-5);
+    }
+}
+#endif
 
 #if AMK_SUMS
 // The products of a residual and of a summand, with the sums of squares that their norms need.
@@ -150,6 +175,11 @@ int main() {
             for (u32 function : {0, 2}) check(output, biased, function);
 #if AMK_SUMS
     check_sum();
+#endif
+#if AMK_SPLIT_K
+    for (u32 helpers : {1, 2, 3})
+        for (u32 output : {(u32)OUT_STORE, (u32)OUT_RESIDUAL}) check(output, output == OUT_STORE, 2, helpers);
+    check_addends();
 #endif
     for (u32 row = 0; row < rows(); row++) shared.rows[row].token = (7 * row + 3) % TOKENS;
     shared.token = 3;

@@ -11,6 +11,8 @@ pub const CACHES: [DType; 3] = [DType::F32, DType::BF16, DType::E4M3];
 pub const MOST_RING_SLOTS: u32 = 6;
 /// KiB that a worker is charged at most.
 const MOST_LATE: u32 = 4096;
+/// KiB that splitting columns has to save at most.
+const MOST_SPLIT_K: u32 = 4096;
 /// KiB that the L2 cache holds for a worker at most.
 const MOST_LOOKAHEAD: u32 = 512;
 /// The slowest pace: a worker's share of the smallest bandwidth.
@@ -24,6 +26,7 @@ pub fn range(field: &str) -> Option<RangeInclusive<u32>> {
         "splits" => 1..=u32::MAX,
         "run" => 2..=1 << 10,
         "late" => 0..=MOST_LATE,
+        "split_k" => 0..=MOST_SPLIT_K,
         "ring.slots" => 2..=MOST_RING_SLOTS,
         "ring.in_flight" => 1..=MOST_RING_SLOTS,
         "ring.pace" => 0..=MOST_PACE,

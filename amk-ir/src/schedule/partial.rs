@@ -51,6 +51,9 @@ pub struct PartialSchedule {
     /// KiB that a worker which attends is charged in the layer's next projection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late: Option<u32>,
+    /// KiB that splitting columns must take off the longest task; 0: nothing is split.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub split_k: Option<u32>,
     /// The ring of streamed weights.
     #[serde(skip_serializing_if = "PartialRing::is_empty")]
     pub ring: PartialRing,
@@ -114,6 +117,7 @@ impl PartialSchedule {
             splits: self.splits.unwrap_or(own.splits),
             run: self.run.unwrap_or(own.run),
             late: self.late.unwrap_or(own.late),
+            split_k: self.split_k.unwrap_or(own.split_k),
             ring: self.ring.over(own.ring),
             exchange: self.exchange.unwrap_or(own.exchange),
             limits: self.limits.clone().unwrap_or(own.limits),
@@ -123,7 +127,8 @@ impl PartialSchedule {
     /// Without the fields that only a device honours: what a build verifies of a function's
     /// schedule.
     pub fn without_device_fields(&self) -> Self {
-        Self { splits: None, run: None, late: None, ring: PartialRing::default(), exchange: None, ..self.clone() }
+        let (late, split_k) = (None, None);
+        Self { splits: None, run: None, late, split_k, ring: PartialRing::default(), exchange: None, ..self.clone() }
     }
 }
 
@@ -150,6 +155,7 @@ impl From<Schedule> for PartialSchedule {
             splits: Some(splits),
             run: Some(run),
             late: Some(schedule.late),
+            split_k: Some(schedule.split_k),
             ring: PartialRing {
                 slots: Some(ring.slots),
                 in_flight: Some(ring.in_flight),
@@ -199,6 +205,7 @@ impl Schedule {
         add("run", shown(&from.run), shown(&self.run));
         add("splits", shown(&from.splits), shown(&self.splits));
         add("late", shown(&from.late), shown(&self.late));
+        add("split_k", shown(&from.split_k), shown(&self.split_k));
         add("ring.slots", shown(&from.ring.slots), shown(&ring.slots));
         add("ring.in_flight", shown(&from.ring.in_flight), shown(&ring.in_flight));
         add("ring.pace", shown(&from.ring.pace), shown(&ring.pace));

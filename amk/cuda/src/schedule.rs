@@ -39,12 +39,13 @@ pub enum ScheduleError {
 }
 
 /// The fields of a schedule that the VM honours.
-const HONOURED: [&str; 12] = [
+const HONOURED: [&str; 13] = [
     "workers",
     "rows",
     "run",
     "splits",
     "late",
+    "split_k",
     "ring.slots",
     "ring.in_flight",
     "ring.pace",
@@ -95,6 +96,7 @@ impl GpuTarget {
             ("run", schedule.run, u32::MAX),
             ("splits", schedule.splits, self.multiprocessors),
             ("late", schedule.late, u32::MAX),
+            ("split_k", schedule.split_k, u32::MAX),
             ("ring.slots", ring.slots, deepest),
             ("ring.in_flight", ring.in_flight, ring.slots),
             ("ring.pace", ring.pace, u32::MAX),

@@ -123,6 +123,7 @@ impl GpuTarget {
             steps: Steps::Pipelined,
             splits: self.multiprocessors,
             run: 4,
+            split_k: 48,
             ring: self.ring,
             exchange: ExchangeBy::Packets,
             ..Schedule::default()

@@ -3,6 +3,7 @@
 
 use crate::fused::{Decoder, page_bytes};
 use amk::ir::rows::Reach;
+use amk::ir::schedule::Schedule;
 use amk::ir::{Bound, BufferId, DType, Program};
 use amk_cuda::plan::Plan;
 use amk_cuda::source::by_group;
@@ -147,6 +148,12 @@ pub(crate) fn cache_of(plan: &Plan) -> DType {
 /// Elements up to which one warp holds the values of a head, and a worker's memory has the same
 /// size.
 pub(super) const SMALL_HEAD: u32 = 128;
+
+/// Returns the blocks of a run for heads of so many elements: as the schedule says, and half as many
+/// for long ones, of which a worker reads as many bytes.
+pub(super) fn run_of(schedule: &Schedule, head_dim: u32) -> u32 {
+    if head_dim > SMALL_HEAD { schedule.run / 2 } else { schedule.run }
+}
 
 /// Renders what the bodies keep in memory for a plan's attentions as macros.
 pub(crate) fn defines(plan: &Plan) -> String {

@@ -1,6 +1,6 @@
 //! Groups the attention of a layer: head norms, rotary embeddings, appends and attention itself.
 
-use super::form::{AttentionForm, RotaryTable, SMALL_HEAD};
+use super::form::{AttentionForm, RotaryTable, SMALL_HEAD, run_of};
 use super::phase;
 use crate::fused::Decoder;
 use crate::layer_norm::CENTRED;
@@ -187,7 +187,8 @@ impl Attention {
             len: turned / 2,
         });
         let schedule = &planner.plan.schedule;
-        let ([kv_heads, _, head_dim], run) = (self.heads.cache, schedule.run);
+        let [kv_heads, _, head_dim] = self.heads.cache;
+        let run = run_of(schedule, head_dim);
         let splits = (schedule.workers / kv_heads).min(schedule.splits);
         let tables = &mut planner.plan.shared.entry::<Decoder>().tables;
         let table = table.map(|table| {

@@ -83,8 +83,9 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(
     if planner.plan.rows().is_some() {
         return super::rows::plan(attention, planner);
     }
-    let (context, run) = (planner.plan.sizes.context, BLOCK * planner.plan.schedule.run);
+    let context = planner.plan.sizes.context;
     let decoder = planner.plan.shared.entry::<Decoder>().clone();
+    let run = decoder.run();
     let (layer, splits, [kv_heads, _, head_dim]) = (decoder.layers.len(), decoder.splits(), decoder.heads());
     let name = |what: &str| format!("{what}.{layer}");
     let share = context.div_ceil(run * splits) * run;
@@ -244,7 +245,7 @@ impl PhaseKind for Attend {
             write(partial, &[queries.clone(), split..split + 1, 0..head_dim]),
             write(lse, &[queries, split..split + 1]),
         ]);
-        let mut params = [group, BLOCK * task.plan.schedule.run, splits, split].map(Param::U32).to_vec();
+        let mut params = [group, decoder.run(), splits, split].map(Param::U32).to_vec();
         params.extend(head_norms.map(|_| Param::F32(decoder.eps)));
         let window = Param::U32(form.last(&task.plan.program));
         params.extend(table.map(|table| Param::F32(table.scale)));
@@ -379,14 +380,14 @@ impl PhaseKind for Combine {
 
 /// Returns the number of splits of a head's cache that have a position at or before `pos`.
 fn splits_in_use(plan: &Plan, pos: u32) -> u32 {
-    let splits = Decoder::of(plan).map_or(0, Decoder::splits);
-    (pos / (BLOCK * plan.schedule.run) + 1).min(splits)
+    let (splits, run) = Decoder::of(plan).map_or((0, 1), |decoder| (decoder.splits(), decoder.run()));
+    (pos / run.max(1) + 1).min(splits)
 }
 
 /// Returns the number of positions before `pos` that a split holds.
 fn cached_positions(plan: &Plan, pos: u32, split: u32) -> u32 {
-    let splits = Decoder::of(plan).map_or(0, Decoder::splits);
-    let run = BLOCK * plan.schedule.run;
+    let (splits, run) = Decoder::of(plan).map_or((0, 1), |decoder| (decoder.splits(), decoder.run()));
+    let run = run.max(1);
     let (rounds, rest) = (pos / (run * splits.max(1)), pos % (run * splits.max(1)));
     rounds * run + rest.saturating_sub(split * run).min(run)
 }

@@ -2,7 +2,7 @@
 
 use super::form::{AttentionForm, SMALL_HEAD, cache_of, first_alike};
 use super::group::Attention;
-use super::phase::{BLOCK, LayerBuffers, Partials, attending, buffers, normed, note_late, slices};
+use super::phase::{LayerBuffers, Partials, attending, buffers, normed, note_late, slices};
 use crate::fused::Decoder;
 use amk::ir::program::BufferKind;
 use amk::ir::{Access, Bound, BufferId, Exchange, Interval, Operand, Param, Region};
@@ -294,7 +294,7 @@ impl PhaseKind for Parts {
                 write(partial, &[queries.clone(), split..split + 1, 0..head_dim]),
                 write(lse, &[queries.clone(), split..split + 1]),
             ];
-            let mut params = [group, BLOCK * task.plan.schedule.run, splits, split].map(Param::U32).to_vec();
+            let mut params = [group, decoder.run(), splits, split].map(Param::U32).to_vec();
             let window = Param::U32(form.last(&task.plan.program));
             params.push(Param::F32(decoder.score_scale));
             params.extend(form.cap.map(Param::F32));

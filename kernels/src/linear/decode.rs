@@ -8,17 +8,19 @@ use crate::abi::{
 use crate::fused::Shared;
 use crate::linear::phase::Gemv as Phase;
 use crate::linear::source;
+use crate::linear::split_k::MOST_HELPERS;
 use crate::residual::lookup;
 use crate::rms_norm::LastSum;
 use amk::ir::Param;
 use amk_cuda::image::Record;
-use amk_cuda::image::abi::{UNIT, WARPS};
+use amk_cuda::image::abi::{GROUP_UNITS, UNIT, WARPS};
 use amk_cuda::image::decode::{
-    DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, only, read, write,
+    DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, only, read, region, write,
 };
 use amk_cuda::plan::Plan;
 use amk_cuda::set::RecordKind;
 use amk_cuda::tape::{Piece, WeightRows};
+use std::ops::Range;
 use std::slice::from_ref;
 
 /// Records of projections.
@@ -26,9 +28,16 @@ pub(crate) const GEMV: RecordKind = RecordKind {
     dispatch: of_rows,
     feed: projection_feed,
     projects: true,
-    reads_all: source::adds_up,
+    reads_all: source::reads_all,
     awaits: Plan::is_wide, // its weights do not wait
     ..RecordKind::new("GEMV", decode)
+};
+
+/// Records of the helpers of split units.
+pub(crate) const ADDENDS: RecordKind = RecordKind {
+    feed: |plan| source::splits(plan).then(|| "addends_feed(l, r, feed)".to_owned()),
+    projects: true,
+    ..RecordKind::new("ADDENDS", decode_addends)
 };
 
 /// With rows, a projection is a record as any other.
@@ -63,12 +72,6 @@ impl Shape {
         if k == 0 {
             return fail("has an input of 0 elements".to_owned());
         }
-        // Tiles per warp and pass, computed as in the device's loader.
-        let deep = (k / TILE_K).div_ceil(WARPS);
-        let passes = deep.div_ceil(MOST_DEPTH);
-        if depth != deep.div_ceil(passes) {
-            return fail(format!("has {depth} tiles a pass, the device {}", deep.div_ceil(passes)));
-        }
         let (input, output) = (word >> GEMV_INPUT_BIT & 3, word >> GEMV_OUTPUT_BIT & 3);
         let shape = Self {
             k,
@@ -79,6 +82,9 @@ impl Shape {
             bias: flags & GEMV_BIAS != 0,
             function: flags >> GEMV_FUNCTION_BIT,
         };
+        if depth != shape.cut().0 {
+            return fail(format!("has {depth} tiles a pass, the device {}", shape.cut().0));
+        }
         if shape.bias && ![OUT_STORE, OUT_RESIDUAL].contains(&output) {
             return fail("has a bias, which only stored and added results get".to_owned());
         }
@@ -87,14 +93,38 @@ impl Shape {
         }
         Ok(shape)
     }
+
+    /// The tiles of a warp in a pass, and the passes over the columns, computed as in the device's
+    /// loader.
+    fn cut(&self) -> (u32, u32) {
+        let deep = (self.k / TILE_K).div_ceil(WARPS);
+        let passes = deep.div_ceil(MOST_DEPTH);
+        (deep.div_ceil(passes), passes)
+    }
+
+    fn passes(&self) -> u32 {
+        self.cut().1
+    }
+
+    /// The first column of a pass.
+    fn column(&self, pass: u32) -> u32 {
+        (pass * self.cut().0 * WARPS * TILE_K).min(self.k)
+    }
+
+    /// Whether its code takes the columns pass by pass, so that it may leave some out.
+    fn splits(&self) -> bool {
+        let (depth, passes) = self.cut();
+        passes > 1 && !self.norm && depth * passes > source::MOST_HELD
+    }
 }
 
 fn decode<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "partial", "tape"])?;
+    only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "layer", "partial", "tape"])?;
     let shape = Shape::new(record)?;
     let piece = state.take(&places.image.pieces)?;
     check_piece(record, &shape, piece, places)?;
-    let mut gemv = Gemv { record, places, shape, piece, calls: Vec::new(), locals: 0 };
+    let split = Split::of(record, &shape, piece, places)?;
+    let mut gemv = Gemv { record, places, shape, piece, split, calls: Vec::new(), locals: 0 };
     let x = gemv.input(state)?;
     match gemv.shape.output {
         OUT_STORE if gemv.shape.function != 0 => gemv.mapped(&x)?,
@@ -148,11 +178,99 @@ fn check_padding(shape: &Shape, piece: &Piece, places: &Places<'_>) -> Result<()
     Err(Refusal::new("piece", format!("has {} rows, which are no whole units", piece.rows())))
 }
 
+/// The split of the last unit of a record, as its owner's code and loader read it.
+#[derive(Clone)]
+struct Split {
+    /// Columns of the kept passes.
+    columns: u32,
+    /// Where the addends are, and each helper's.
+    place: Place,
+    addends: Vec<Range<u32>>,
+}
+
+impl Split {
+    fn of(record: &Record, shape: &Shape, piece: &Piece, places: &Places<'_>) -> Result<Option<Self>, Refusal> {
+        if record.layer == 0 {
+            return Ok(None);
+        }
+        let (kept, helpers) = (record.layer & 255, record.layer >> 8);
+        let fail = |what: String| Err(Refusal::new("layer", what));
+        let whole = piece.rows().is_multiple_of(UNIT) && u32::from(record.units) <= GROUP_UNITS;
+        if !shape.splits() || places.program.rows.is_some() || !whole {
+            return fail("splits a unit of a product whose columns cannot be".to_owned());
+        }
+        if ![OUT_STORE, OUT_RESIDUAL].contains(&shape.output) || shape.input != IN_PACKETS || piece.parts.len() != 1 {
+            return fail("splits a unit of a product that is not delivered by itself".to_owned());
+        }
+        if !(1..shape.passes()).contains(&kept) || !(1..=MOST_HELPERS).contains(&helpers) {
+            return fail(format!("keeps {kept} of {} passes, with {helpers} helpers", shape.passes()));
+        }
+        let (place, elements) = places.elements("layer, partial", record.partial, helpers * UNIT, Format::Words)?;
+        let of_helper = |helper: u32| elements.start + helper * UNIT..elements.start + (helper + 1) * UNIT;
+        Ok(Some(Self { columns: shape.column(kept), place, addends: (0..helpers).map(of_helper).collect() }))
+    }
+}
+
+/// Decodes what a helper multiplies: passes over the columns of the last unit of a piece of another
+/// worker's tape.
+fn decode_addends<'p>(
+    record: &Record,
+    places: &Places<'p>,
+    _state: &mut WorkerState,
+) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    only(record, &["units", "input", "output", "shape", "layer", "aux"])?;
+    let shape = Shape::new(record)?;
+    let fail = |field: &'static str, what: &str| Err(Refusal::new(field, what));
+    let plain = shape.input == IN_PACKETS && shape.output == OUT_STORE && !shape.bias && shape.function == 0;
+    if !plain || !shape.splits() || places.program.rows.is_some() {
+        return fail("shape", "belongs to a product whose columns cannot be split");
+    }
+    let (first, end, owner) = (record.layer & 255, record.layer >> 8 & 255, record.layer >> 16);
+    if first >= end || end > shape.passes() {
+        return fail("layer", "has other passes than the product");
+    }
+    let piece = piece_at(places, owner, u64::from(record.aux) * 16)?;
+    let units = u32::from(record.units);
+    let whole = piece.rows() == units * UNIT && (1..=GROUP_UNITS).contains(&units) && !piece.interleaved;
+    let ([part], true) = (&piece.parts[..], whole) else {
+        return fail("units, layer, aux", "name a piece that is not one group of whole units of one weight");
+    };
+    let known = Shared::of(places.image).tiles.get(shape.tiles);
+    if piece.k != shape.k || known.is_none_or(|kind| piece.layout != kind.layout) {
+        return fail("shape, layer, aux", "is not the shape of the owner's piece");
+    }
+    let columns = shape.column(first)..shape.column(end);
+    let (x, _) = places.elements("input", record.input, shape.k, Format::Pairs)?;
+    places.begins("input", record.input, Format::Pairs)?;
+    let (to, elements) = places.elements("output", record.output, UNIT, Format::Words)?;
+    let rows = part.rows.end - UNIT..part.rows.end;
+    let operands = vec![
+        read("input", x, from_ref(&columns)),
+        early("aux", Place::Buffer(part.weight), &[rows, columns.clone()]),
+        write("output", to, &[elements]),
+    ];
+    Ok(vec![DecodedCall::new("amk_kernels::linear", operands)])
+}
+
+/// Returns the piece of a worker's tape that begins at a byte.
+fn piece_at<'p>(places: &Places<'p>, worker: u32, byte: u64) -> Result<&'p Piece, Refusal> {
+    let nothing = || Refusal::new("layer, aux", format!("names byte {byte} of worker {worker}'s tape, no piece of it"));
+    let mut at = 0;
+    for piece in places.image.pieces.get(worker as usize).ok_or_else(nothing)? {
+        if at == byte {
+            return Ok(piece);
+        }
+        at += piece.bytes();
+    }
+    Err(nothing())
+}
+
 struct Gemv<'c, 'p> {
     record: &'c Record,
     places: &'c Places<'p>,
     shape: Shape,
     piece: &'p Piece,
+    split: Option<Split>,
     calls: Vec<DecodedCall<'p>>,
     locals: usize,
 }
@@ -194,8 +312,8 @@ impl<'p> Gemv<'_, 'p> {
         if !self.shape.bias && !sum && self.record.bias != 0 {
             return Err(Refusal::new("bias", "is not 0, and there is no bias"));
         }
-        if !sum && self.record.partial != 0 {
-            return Err(Refusal::new("partial", "is not 0, and the input is not a sum"));
+        if !sum && self.split.is_none() && self.record.partial != 0 {
+            return Err(Refusal::new("layer, partial", "name addends, and no unit is split"));
         }
         Ok(x)
     }
@@ -229,9 +347,36 @@ impl<'p> Gemv<'_, 'p> {
         Ok(read("shape", x, &[0..k]))
     }
 
+    /// Decodes rows of a product: of a split unit the columns of the kept passes, to which what its
+    /// helpers give is added.
     fn linear(&mut self, x: &DecodedOperand, WeightRows { weight, rows }: &WeightRows, to: DecodedOperand) {
-        let weight = early("piece", Place::Buffer(*weight), &[rows.clone(), 0..self.shape.k]);
-        self.call("amk_kernels::linear", vec![x.clone(), weight, to]);
+        let weight = Place::Buffer(*weight);
+        let Some(split) = self.split.clone() else {
+            let weight = early("piece", weight, &[rows.clone(), 0..self.shape.k]);
+            return self.call("amk_kernels::linear", vec![x.clone(), weight, to]);
+        };
+        let first = to.region.intervals().first().map_or(0, |interval| interval.lo.base);
+        let (last, end) = (rows.end - UNIT, first + rows.end - rows.start);
+        if rows.start < last {
+            let to = write(to.field, to.place, &[first..end - UNIT]);
+            let weight = early("piece", weight, &[rows.start..last, 0..self.shape.k]);
+            self.call("amk_kernels::linear", vec![x.clone(), weight, to]);
+        }
+        let mut y = self.local();
+        let columns = 0..split.columns;
+        let from = x.region.intervals().first().map_or(0, |interval| interval.lo.base);
+        let x = DecodedOperand { region: region(&[from..from + split.columns]), ..x.clone() };
+        let weight = early("layer", weight, &[last..rows.end, columns]);
+        self.call("amk_kernels::linear", vec![x, weight, write("layer", y, &[0..UNIT])]);
+        for (number, elements) in split.addends.iter().enumerate() {
+            let more = number + 1 < split.addends.len();
+            let sum = if more { self.local() } else { to.place };
+            let into = if more { 0..UNIT } else { end - UNIT..end };
+            let addend = read("partial", split.place, from_ref(elements));
+            let operands = vec![read("layer", y, &[0..UNIT]), addend, write(to.field, sum, &[into])];
+            self.call("amk_kernels::add", operands);
+            y = sum;
+        }
     }
 
     /// Decodes the `len` output elements that start at `before` in the task.

@@ -229,8 +229,9 @@ struct Delivery {
 #endif
     float part; // for the mean of squares: 1 / k
     u32 roles;  // of this lane, as bits in one register:
-    // It has a row pair, publishes it, keeps it as the residual.
-    static constexpr u32 MINE = 1, PUBLISHES = 2, KEEPS = 4;
+    // It has a row pair, publishes it, keeps it as the residual; publishes it as an addend, takes a
+    // helper's addend.
+    static constexpr u32 MINE = 1, PUBLISHES = 2, KEEPS = 4, GIVES = 8, TAKES = 16;
 
     // Whether this warp takes part in it.
     AMK_DEVICE static bool due(const Worker& w, u32 units) {
@@ -245,10 +246,19 @@ struct Delivery {
             roles |= PUBLISHES;
         if (mine && g.output == OUT_RESIDUAL) roles |= KEEPS;
         row = first_unit * AMK_UNIT + 2 * pair;
+#if AMK_SPLIT_K
+        if (r.op == OP_ADDENDS)
+            roles = mine ? GIVES : 0;
+        else if (pair + 4 >= units * 4 && pair < units * 4 && quarter < r.layer >> 8)
+            roles |= TAKES;
+#endif
         partial =
             shared_address(w.partial() + quarter * (AMK_WARPS / 4) * PARTIAL_PITCH + 2 * pair);
         squares = shared_address(w.s.squares[w.buffer] + quarter * (AMK_WARPS / 2));
         to = w.p.packets + (r.output + (g.output == OUT_GATED ? row / 2 : row) / AMK_PER_PACKET);
+#if AMK_SPLIT_K
+        if (r.op == OP_ADDENDS) to = w.p.packets + (r.output + row);
+#endif
         before = make_float2(0, 0);
         if (!LATE && g.output == OUT_RESIDUAL)
             before = residual(w);
@@ -272,6 +282,9 @@ struct Delivery {
                            constant(w.p.constants, r.bias + row + 1));
     }
     AMK_DEVICE void deliver(Worker& w, const Record& r, const GemvShape& g) const {
+#if AMK_SPLIT_K
+        const float2 addend = take_addend(w, r);
+#endif
         float2 y = load_shared_pair(partial), v[AMK_WARPS / 4];
         const uint4 a = load_shared(squares), b = load_shared(squares + 16);
 #pragma unroll
@@ -279,6 +292,9 @@ struct Delivery {
             v[i] = load_shared_pair(partial + i * PARTIAL_PITCH * 4);
 #pragma unroll
         for (int i = 1; i < AMK_WARPS / 4; i++) y.x += v[i].x, y.y += v[i].y;
+#if AMK_SPLIT_K
+        y.x += addend.x, y.y += addend.y;
+#endif
         float sum = ((__uint_as_float(a.x) + __uint_as_float(a.y)) +
                      (__uint_as_float(a.z) + __uint_as_float(a.w))) +
                     ((__uint_as_float(b.x) + __uint_as_float(b.y)) +
@@ -316,9 +332,28 @@ struct Delivery {
             y.x += held.x, y.y += held.y;
         }
         if (roles & PUBLISHES) w.publish(to, pack_bf16(y.x, y.y));
+#if AMK_SPLIT_K
+        if (roles & GIVES)
+            w.publish(to, __float_as_uint(y.x)), w.publish(to + 1, __float_as_uint(y.y));
+#endif
         if (roles & KEEPS) *(float2*)(w.s.residual + row) = y;
         if ((roles & MINE) && g.output == OUT_LOGITS) logits(w, r, y);
     }
+#if AMK_SPLIT_K
+    // Waits for what a helper adds to this lane's row pair. Others take part in the votes. Warps of
+    // other units publish before: what comes next reads this unit's packets too.
+    AMK_DEVICE float2 take_addend(Worker& w, const Record& r) const {
+        if (!any(roles & TAKES)) return make_float2(0, 0);
+        const u32 pair = w.delivery_index() >> 2, quarter = w.lane & 3;
+        const u32 at = r.partial + quarter * AMK_UNIT + 2 * (pair & 3);
+        uint4 v = make_uint4(0, w.epoch, 0, w.epoch);
+        do
+            if (roles & TAKES) v = load_relaxed(w.p.packets + at);
+        while (any((v.y ^ w.epoch | v.w ^ w.epoch) &&
+                   w.missing(at + (v.y == w.epoch), v.y == w.epoch ? v.w : v.y)));
+        return make_float2(__uint_as_float(v.x), __uint_as_float(v.z));
+    }
+#endif
 #if AMK_SUMS
     // Makes products of the summand those of the sum, but for a factor, which is returned.
     AMK_DEVICE float add_residual(const Worker& w, float2& y) const {
@@ -385,9 +420,38 @@ AMK_DEVICE void gemv_feed(const Record& r, Feed& feed) {
     const GemvCut cut(g.k);
     const u32 tile = tile_bytes(g.kind), units = group_units(r, feed.at),
               count = cut.count(feed.pass), block = count * tile;
-    feed.left = units * block, feed.slot = cut.blocks(count, tile) * block;
+#if AMK_SPLIT_K
+    // Helpers read the further passes of a split unit.
+    if (const u32 kept = r.layer & 255) {
+        if (feed.pass > kept) feed.from += cut.depth * AMK_WARPS * tile;
+        if (units && feed.pass >= kept)
+            feed.left = (units - 1) * block;
+        else
+            feed.left = units * block;
+    } else
+#endif
+        feed.left = units * block;
+    feed.slot = cut.blocks(count, tile) * block;
     if (++feed.pass == cut.passes) feed.pass = 0, feed.at += units;
 }
+#if AMK_SPLIT_K
+// Passes over the columns of the last of another worker's units, from its tape: see `GemvCut`.
+template <class L> AMK_DEVICE void addends_feed(L& l, const Record& r, Feed& feed) {
+    const GemvShape g(r.shape);
+    const GemvCut cut(g.k);
+    const u32 tile = tile_bytes(g.kind), units = r.units;
+    const u32 first = r.layer & 255, end = r.layer >> 8 & 255;
+    if (!feed.at) {
+        feed.at = 1, feed.pass = first;
+        feed.from = l.p.tape + (l.p.tape_at[r.layer >> 16] + (u64)r.aux * 16) +
+                    cut.first(first) * (units * tile);
+    }
+    if (feed.pass == end) return;
+    const u32 block = cut.count(feed.pass++) * tile;
+    feed.from += (units - 1) * block;
+    feed.left = feed.slot = block;
+}
+#endif
 
 // A group of a projection's units in progress, shared between the code for its input shape and the
 // code for all shapes.
@@ -400,6 +464,24 @@ struct Group {
     Pending<AMK_SHARED ? AMK_MOST : 1> input; // if it is shared
     u32 units, squares_at, named;             // the last: see `BF16Tile::named`
     float squares[4];
+#if AMK_SPLIT_K
+    u32 first, end; // passes of its last unit, the only one that may lack some
+
+    AMK_DEVICE void split(const Record& r) {
+        if (r.op == OP_ADDENDS)
+            first = r.layer & 255, end = r.layer >> 8 & 255;
+        else
+            first = 0, end = r.layer ? r.layer & 255 : ~0u;
+    }
+    // Units in a pass.
+    AMK_DEVICE u32 in_pass(u32 pass) const { return units - (pass >= end); }
+    // The first tile of a warp, of so many in a pass.
+    AMK_DEVICE u32 begin(const Worker& w, u32 depth) const {
+        return (first * AMK_WARPS + w.warp) * depth;
+    }
+#else
+    AMK_DEVICE u32 begin(const Worker& w, u32 depth) const { return w.warp * depth; }
+#endif
 };
 
 // The blocks of one pass over a group from the ring, of tiles T. The next one is in registers.
@@ -520,21 +602,31 @@ AMK_DEVICE void multiply_long(Worker& w, const Record& r, Group& group, Pending<
     const GemvCut cut(group.g.k);
     Fragment x[DEPTH];
     float sums[DEPTH];
+#if AMK_SPLIT_K
+    const u32 first = group.first, end = group.units == 1 ? min(group.end, cut.passes) : cut.passes;
+#else
+    const u32 first = 0, end = cut.passes;
+#endif
 #pragma unroll 1
-    for (u32 pass = 0; pass < cut.passes; pass++) {
+    for (u32 pass = first; pass < end; pass++) {
         Blocks<DEPTH, EVEN, T> blocks;
         blocks.begin(w, group, cut.count(pass)); // before the inputs: it may have arrived already
         input.template arrive<DEPTH, DEPTH>(w, cut.tiles);
-        if (w.first == 0 && pass == 0) w.stamp(TRACE_INPUTS);
+        if (w.first == 0 && pass == first) w.stamp(TRACE_INPUTS);
         input.fragments(w, group.g, x, group.squares);
         prepare_tiles<T>(x, sums);
-        if (pass + 1 < cut.passes)
+        if (pass + 1 < end)
             input.template issue<HELD, EVEN>(w, r, group.g, cut.first(pass + 1) + w.warp * DEPTH,
                                              DEPTH);
-        if (pass == 0)
-            blocks.template times<true>(w, x, sums, group.units);
+#if AMK_SPLIT_K
+        const u32 units = group.in_pass(pass);
+#else
+        const u32 units = group.units;
+#endif
+        if (pass == first)
+            blocks.template times<true>(w, x, sums, units);
         else
-            blocks.template times<false>(w, x, sums, group.units);
+            blocks.template times<false>(w, x, sums, units);
     }
 }
 
@@ -552,7 +644,7 @@ AMK_DEVICE void multiply(Worker& w, const Record& r, Group& group, F prepare) {
         run(group.input);
     else {
         Pending<DEPTH*(PASSES ? PASSES : 1)> input;
-        input.template issue<DEPTH, EVEN>(w, r, group.g, w.warp * DEPTH, DEPTH);
+        input.template issue<DEPTH, EVEN>(w, r, group.g, group.begin(w, DEPTH), DEPTH);
         prepare();
         run(input);
     }
@@ -564,11 +656,17 @@ AMK_DEVICE void multiply(Worker& w, const Record& r, Group& group, F prepare) {
 template <class F> AMK_DEVICE void gemv(Worker& w, const Record& r, F by) {
     if (r.units == 0) return w.look_ahead();
     Group group = {GemvShape(r.shape)};
+#if AMK_SPLIT_K
+    group.split(r);
+#endif
     bool delivers; // whether this warp delivers
     Delivery delivery;
     const auto prepare = [&] { // while the inputs are in flight
         w.look_ahead();
         group.units = group_units(r, w.first);
+#if AMK_SPLIT_K
+        if (r.op == OP_ADDENDS) group.units = 1;
+#endif
         group.squares_at = squares_address(w);
         group.named = BF16Tile::named(w.lane);
         asm volatile("" : "+r"(group.units), "+r"(group.squares_at), "+r"(group.named));
@@ -577,7 +675,7 @@ template <class F> AMK_DEVICE void gemv(Worker& w, const Record& r, F by) {
         if (delivers) delivery.prepare(w, r, group.g, w.first, group.units);
     };
     if constexpr (AMK_SHARED) {
-        group.input.template issue<AMK_MOST, AMK_EVEN>(w, r, group.g, w.warp * group.g.depth,
+        group.input.template issue<AMK_MOST, AMK_EVEN>(w, r, group.g, group.begin(w, group.g.depth),
                                                        group.g.depth);
         prepare();
     }

@@ -7,11 +7,13 @@ mod layout;
 pub(crate) mod phase;
 mod pointwise;
 pub(crate) mod source;
+pub(crate) mod split_k;
 mod tile;
 
-pub(crate) use decode::GEMV;
+pub(crate) use decode::{ADDENDS, GEMV};
 pub use phase::{Gemv, Input, Output, Tiles};
 pub use pointwise::Function;
+pub use split_k::{Addends, Owner, SplitK};
 pub use tile::{TileKind, coded};
 
 use crate::dot::weight_products;

@@ -4,6 +4,7 @@
 use super::group::{Delivered, Product};
 use super::layout::cut;
 use super::source::{input_shape, waits};
+use super::split_k::{self, SplitK, first_column};
 use super::tile::{TileKind, unit_bytes};
 use crate::abi::{
     GEMV_BIAS, GEMV_DEPTH_BIT, GEMV_FLAGS_BIT, GEMV_FUNCTION_BIT, GEMV_INPUT_BIT, GEMV_OUTPUT_BIT, IN_EMBEDDING,
@@ -38,6 +39,8 @@ pub struct Gemv {
     pub biases: Vec<Option<BufferId>>,
     /// Destination of the product.
     pub output: Output,
+    /// How the columns of left-over units are split.
+    pub split: Option<SplitK>,
 }
 
 /// The kind of a projection's tiles.
@@ -125,6 +128,7 @@ pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
         weights: weights.clone(),
         biases: product.biases.iter().map(|bias| bias.map(|bias| planner.known(bias))).collect(),
         output,
+        split: None,
     };
     match &product.output {
         Delivered::Store(values) => {
@@ -158,8 +162,9 @@ pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
             let packets = planner.value(after, DType::BF16);
             residual::hold(&mut planner.plan, after, held);
             declare(planner, product);
-            let gemv = gemv(planner, Output::Residual { before, after: held, packets, function });
+            let mut gemv = gemv(planner, Output::Residual { before, after: held, packets, function });
             let owned = owned(&planner.plan, rows);
+            split_k::plan(planner, &mut gemv, &owned);
             stream(planner, &owned, product.kind, product.k);
             planner.phase(gemv, owned.into_iter().map(Work::Rows).collect());
         }
@@ -198,7 +203,7 @@ fn declare(planner: &mut Planner<'_>, product: &Product) {
 
 /// Distributes the `rows` rows of a projection, in units of which the last may lack rows, so that
 /// the tapes stay balanced in bytes. An output element has `fold` rows. Returns the parts.
-fn spread(planner: &mut Planner<'_>, gemv: Gemv, rows: u32, fold: u32) -> Vec<Range<u32>> {
+fn spread(planner: &mut Planner<'_>, mut gemv: Gemv, rows: u32, fold: u32) -> Vec<Range<u32>> {
     let hidden = planner.plan.shared.entry::<Decoder>().hidden;
     let owned = owned(&planner.plan, hidden);
     // The next phase may be attention. It goes to workers without rows of the residual that
@@ -210,6 +215,7 @@ fn spread(planner: &mut Planner<'_>, gemv: Gemv, rows: u32, fold: u32) -> Vec<Ra
     let units = level(rows.div_ceil(UNIT), &order, &charged);
     let of_units = |units: Range<u32>| (units.start * UNIT).min(rows)..(units.end * UNIT).min(rows);
     let rows: Vec<Range<u32>> = units.into_iter().map(of_units).collect();
+    split_k::plan(planner, &mut gemv, &rows);
     stream(planner, &rows, gemv.tiles.kind, gemv.k);
     let parts: Vec<Range<u32>> = rows.into_iter().map(|rows| rows.start / fold..rows.end / fold).collect();
     if gemv.sum().is_some() {
@@ -234,8 +240,8 @@ fn charged(planner: &mut Planner<'_>, unit: u32) -> Vec<u32> {
 
 /// Adds a projection's rows of `k` weights to the bytes of the tapes.
 fn stream(planner: &mut Planner<'_>, rows: &[Range<u32>], kind: &TileKind, k: u32) {
-    for (rows, load) in rows.iter().zip(&mut planner.load) {
-        *load += kind.bytes(rows.end - rows.start, k);
+    for (worker, rows) in rows.iter().enumerate() {
+        planner.stream(worker, kind.bytes(rows.end - rows.start, k));
     }
 }
 
@@ -273,7 +279,7 @@ impl PhaseKind for Gemv {
             Input::Embedding => (0, IN_EMBEDDING),
             Input::Sum(sum) => (encoder.packet(sum.vector), IN_SUM),
         };
-        let sum = self.sum();
+        let (sum, split) = (self.sum(), self.split_unit(rows));
         let has_bias = self.biases.iter().all(Option::is_some);
         let flags = if has_bias { GEMV_BIAS } else { 0 } | self.function() << GEMV_FUNCTION_BIT;
         let shape = input_shape(self) | from << GEMV_INPUT_BIT | kind << GEMV_OUTPUT_BIT;
@@ -289,7 +295,12 @@ impl PhaseKind for Gemv {
                 None if has_bias => encoder.constant(self.biases[0]) + rows.start,
                 None => 0,
             },
-            partial: sum.map_or(0, |sum| encoder.packet(sum.residual)),
+            layer: split.map_or(0, |(split, _)| split.kept | split.helpers << 8),
+            partial: match (sum, split) {
+                (Some(sum), _) => encoder.packet(sum.residual),
+                (None, Some((split, unit))) => encoder.element(split.addends, split.of_helper(unit, 0).start),
+                (None, None) => 0,
+            },
             tape: units * unit_bytes(self.tiles.kind, self.k),
             shape: shape | cut(self.k).0 << GEMV_DEPTH_BIT | flags << GEMV_FLAGS_BIT,
             ..Record::default()
@@ -329,9 +340,11 @@ impl PhaseKind for Gemv {
     fn load(&self, _cost: &CostModel, _plan: &Plan, work: &Work, _pos: u32) -> Option<Load> {
         let Work::Rows(rows) = work else { return None };
         let units = self.units(rows);
-        let bytes = f64::from(units) * f64::from(unit_bytes(self.tiles.kind, self.k));
+        // Others read the rest of a split unit.
+        let columns = self.split_unit(rows).map_or(self.k, |(split, _)| first_column(self.k, split.kept));
+        let weights = f64::from(units.saturating_sub(1) * UNIT * self.k + UNIT * columns);
+        let bytes = weights * f64::from(self.tiles.kind.bytes) / f64::from(UNIT * TILE_K);
         let further = f64::from(waits(self) - 1);
-        let weights = f64::from(units) * f64::from(UNIT * self.k);
         let busy = f64::from(units) * times::UNIT + weights / times::PRODUCT + further * times::PASS;
         Some(Load { bytes, slots: f64::from(slots(self.tiles.kind.bytes, self.k, units)), busy, unasked: 0.0 })
     }
@@ -469,21 +482,48 @@ impl Gemv {
         }
     }
 
-    /// Adds rows of the product with one of the weights.
+    /// The split of the last unit of some rows, and its number.
+    fn split_unit(&self, rows: &Range<u32>) -> Option<(&SplitK, u32)> {
+        let split = self.split.as_ref()?;
+        Some((split, split.unit(rows)?))
+    }
+
+    /// Adds rows of the product with one of the weights: of a split unit the columns that are the
+    /// worker's own, and what others give of it.
     fn linear(&self, task: &mut TaskCalls<'_>, x: Operand, number: usize, rows: Range<u32>, to: Operand) {
-        let weight = early(self.weights[number], &[rows, 0..self.k]);
-        task.call("amk_kernels::linear", vec![x, weight, to], Vec::new());
+        let Some((split, unit)) = self.split_unit(&rows) else {
+            let weight = early(self.weights[number], &[rows, 0..self.k]);
+            return task.call("amk_kernels::linear", vec![x, weight, to], Vec::new());
+        };
+        let first = to.region.intervals().first().map_or(0, |interval| interval.lo.base);
+        let (whole, end) = (rows.end - UNIT - rows.start, first + rows.end - rows.start);
+        if whole > 0 {
+            let weight = early(self.weights[number], &[rows.start..rows.end - UNIT, 0..self.k]);
+            task.call("amk_kernels::linear", vec![x, weight, write(to.buffer, &[first..first + whole])], Vec::new());
+        }
+        let columns = 0..first_column(self.k, split.kept);
+        let weight = early(self.weights[number], &[rows.end - UNIT..rows.end, columns.clone()]);
+        let mut y = task.local(UNIT);
+        let operands = vec![read(x.buffer, &[columns]), weight, write(y, &[0..UNIT])];
+        task.call("amk_kernels::linear", operands, Vec::new());
+        for helper in 0..split.helpers {
+            let sum = if helper + 1 < split.helpers { Some(task.local(UNIT)) } else { None };
+            let to = sum.map_or_else(|| write(to.buffer, &[first + whole..end]), |sum| write(sum, &[0..UNIT]));
+            let addend = read(split.addends, &[split.of_helper(unit, helper)]);
+            task.call("amk_kernels::add", vec![read(y, &[0..UNIT]), addend, to], Vec::new());
+            y = sum.unwrap_or(y);
+        }
     }
 }
 
 /// Costs of projections in nanoseconds, and rates per nanosecond, fitted on an H200.
-mod times {
+pub(super) mod times {
     /// A unit of eight rows, apart from its bytes.
-    pub(super) const UNIT: f64 = 92.6;
+    pub(in crate::linear) const UNIT: f64 = 92.6;
     /// Weights that a worker multiplies.
-    pub(super) const PRODUCT: f64 = 69.2;
+    pub(in crate::linear) const PRODUCT: f64 = 69.2;
     /// Each further wait for part of a long input.
-    pub(super) const PASS: f64 = 345.0;
+    pub(in crate::linear) const PASS: f64 = 345.0;
 }
 
 /// Returns the ring slots for units of a projection with tiles of so many bytes. A slot holds whole

@@ -13,7 +13,7 @@ use amk_cuda::plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum input tiles per warp when an input is read in two passes behind one wait.
-const MOST_HELD: u32 = 6;
+pub(super) const MOST_HELD: u32 = 6;
 
 /// Returns the bits of a record's shape that select the function: input length, kind of tiles and
 /// norm.
@@ -59,6 +59,7 @@ pub(crate) fn defines(plan: &Plan) -> String {
         + &any("AMK_BIASES", |gemv| gemv.biases.iter().any(Option::is_some))
         + &any("AMK_CODED", |gemv| gemv.tiles.kind != TileKind::of(None, 0))
         + sums(plan)
+        + &format!("#define AMK_SPLIT_K {}\n", u32::from(splits(plan)))
         + &format!("#define AMK_MAPS {}\n", u32::from(pointwise::maps(plan)))
         + &format!("#define AMK_SUMMANDS {}\n", u32::from(summands(plan)))
         + &format!("#define AMK_LAYERS {}\n", Decoder::layers(plan).len())
@@ -71,6 +72,16 @@ pub(crate) fn defines(plan: &Plan) -> String {
 /// Whether a projection of a plan has a sum as its input.
 pub(super) fn adds_up(plan: &Plan) -> bool {
     plan.phases_of().any(|gemv: &Gemv| gemv.sum().is_some())
+}
+
+/// Whether the columns of units are split in a plan.
+pub(super) fn splits(plan: &Plan) -> bool {
+    plan.phases_of().any(|gemv: &Gemv| gemv.split.is_some())
+}
+
+/// Whether projections need more than a record's first words.
+pub(super) fn reads_all(plan: &Plan) -> bool {
+    adds_up(plan) || splits(plan)
 }
 
 /// Renders whether a projection has a sum as its input, and what that needs.
@@ -187,7 +198,7 @@ mod tests {
         let output = Output::Store(Vec::new());
         let (input, weights, biases) = (Input::Packets(BufferId(0)), Vec::new(), Vec::new());
         let tiles = Tiles { number: 0, kind: TileKind::of(None, 0) };
-        Gemv { tiles, input, norm, k, weights, biases, output }
+        Gemv { tiles, input, norm, k, weights, biases, output, split: None }
     }
 
     #[test]

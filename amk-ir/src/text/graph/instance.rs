@@ -49,6 +49,7 @@ pub(super) fn write_schedule(out: &mut String, schedule: &PartialSchedule) -> fm
     parts.extend(schedule.splits.map(|splits| format!("splits = {splits}")));
     parts.extend(schedule.run.map(|run| format!("run = {run}")));
     parts.extend(schedule.late.map(|late| format!("late = {late}")));
+    parts.extend(schedule.split_k.map(|split_k| format!("split_k = {split_k}")));
     parts.extend(ring_text(schedule.ring));
     parts.extend(schedule.exchange.map(|exchange| format!("exchange = {}", exchange.name())));
     parts.extend(schedule.limits.as_ref().map(limits_text));
@@ -133,7 +134,7 @@ pub(super) fn schedule(cursor: &mut Cursor<'_>) -> Parsed<PartialSchedule> {
             return list(cursor, "(", ")", |cursor| ring(cursor, &mut schedule.ring));
         }
         const EXPECTED: &str = "`workers`, `tile`, `queue`, `assign`, `steps`, `rows`, `weights`, `cache`, `fusion`, \
-                                `fuse`, `splits`, `run`, `late`, `ring`, `exchange` or `limits`";
+                                `fuse`, `splits`, `run`, `late`, `split_k`, `ring`, `exchange` or `limits`";
         let start = cursor.clone();
         match equals(cursor, EXPECTED)?.as_str() {
             "workers" => schedule.workers = Some(cursor.u32("a number of workers")?),
@@ -146,6 +147,7 @@ pub(super) fn schedule(cursor: &mut Cursor<'_>) -> Parsed<PartialSchedule> {
             "splits" => schedule.splits = Some(cursor.u32("a number of splits")?),
             "run" => schedule.run = Some(cursor.u32("a number of blocks")?),
             "late" => schedule.late = Some(cursor.u32("KiB")?),
+            "split_k" => schedule.split_k = Some(cursor.u32("KiB")?),
             "exchange" => {
                 schedule.exchange = Some(choice(cursor, &EXCHANGES, "`packets`, `counters` or `barrier`")?);
             }

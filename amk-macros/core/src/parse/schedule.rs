@@ -10,9 +10,9 @@ use amk_ir::schedule::{
 use proc_macro2::{Ident, TokenStream};
 use quote::ToTokens;
 
-const KEYS: [&str; 15] = [
-    "workers", "tile", "queue", "steps", "rows", "assign", "cache", "fusion", "fuse", "splits", "run", "late", "ring",
-    "exchange", "limits",
+const KEYS: [&str; 16] = [
+    "workers", "tile", "queue", "steps", "rows", "assign", "cache", "fusion", "fuse", "splits", "run", "late",
+    "split_k", "ring", "exchange", "limits",
 ];
 
 /// A schedule, and the clauses in it to point at.
@@ -90,6 +90,7 @@ impl ScheduleArgument {
             "fusion" => schedule.fusion = Some(choice(setting, &[("true", true), ("false", false)])?),
             "splits" => schedule.splits = Some(in_range(setting, "splits")?),
             "late" => schedule.late = Some(in_range(setting, "late")?),
+            "split_k" => schedule.split_k = Some(in_range(setting, "split_k")?),
             "run" => {
                 schedule.run = Some(in_range(setting, "run")?);
                 if schedule.run.is_some_and(|run| run % 2 == 1) {

@@ -304,8 +304,8 @@ impl Decoder {
         most: u32,
         by: impl FnOnce(&Self) -> Result<T, CheckError>,
     ) -> Result<Option<T>, CheckError> {
-        let Schedule { workers, run, splits, late, cache, .. } = self.schedule;
-        let rows = Schedule { workers, run, splits, late, cache, ..target.row_schedule(most) };
+        let Schedule { workers, run, splits, late, split_k, cache, .. } = self.schedule;
+        let rows = Schedule { workers, run, splits, late, split_k, cache, ..target.row_schedule(most) };
         let one_row = std::mem::replace(&mut self.schedule, rows);
         let fused = target.check(&self.schedule).is_ok() && self.plan(Precision::BF16).is_ok();
         let found = if fused { by(self).map(Some) } else { Ok(None) };
@@ -590,6 +590,7 @@ fn schedule(draw: &mut Draw, target: &GpuTarget, dims: &BTreeMap<String, u32>) -
         splits: draw.of(&[1, 2, 3, own.workers]),
         ring: Ring { in_flight: 1 + draw.below(own.ring.slots), lookahead: draw.of(&[0, 64]), ..own.ring },
         late: draw.of(&[0, 0, 4, 32]),
+        split_k: draw.of(&[0, 1, 1]),
         ..own
     }
 }

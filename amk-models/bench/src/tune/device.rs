@@ -45,7 +45,7 @@ pub struct Device<'m> {
     /// Of the first schedule, which was compared with the annotated function.
     reference: Reference,
     /// Plans by the fields that they depend on.
-    plans: HashMap<[u32; 4], Option<Plan>>,
+    plans: HashMap<[u32; 5], Option<Plan>>,
     /// Times predicted by the cost model.
     prices: HashMap<Schedule, Option<f64>>,
 }
@@ -103,7 +103,7 @@ impl Measure for Device<'_> {
         let (kernel, instance) = (self.model.family.kernel, &self.model.instance);
         let plan = self
             .plans
-            .entry([schedule.workers, schedule.run, schedule.splits, schedule.late])
+            .entry([schedule.workers, schedule.run, schedule.splits, schedule.late, schedule.split_k])
             .or_insert_with(|| plan_for(kernel, instance, schedule, VmOptions::default().precision).ok());
         let price = plan.as_mut().map(|plan| {
             plan.schedule = schedule.clone();

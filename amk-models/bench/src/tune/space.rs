@@ -6,11 +6,12 @@ use amk_cuda::GpuTarget;
 /// Values of a field that are worth a trial on a GPU.
 type Values = (fn(&GpuTarget) -> Vec<u32>, fn(&mut Schedule) -> &mut u32);
 
-pub(super) const FIELDS: [Values; 8] = [
+pub(super) const FIELDS: [Values; 9] = [
     (|target| [12, 8, 4, 0].map(|fewer| target.multiprocessors.saturating_sub(fewer)).into(), |of| &mut of.workers),
     (|_| vec![2, 4, 8, 16], |of| &mut of.run),
     (|_| vec![4, 8, 12, 16, 32, 132], |of| &mut of.splits),
     (|_| vec![0, 16, 32, 64, 128, 256], |of| &mut of.late),
+    (|_| vec![0, 16, 48, 128], |of| &mut of.split_k),
     (|_| vec![2, 3, 4, 5, 6], |of| &mut of.ring.slots),
     (|_| vec![1, 2, 3], |of| &mut of.ring.in_flight),
     (|_| vec![0, 180, 190, 195, 200, 205, 210, 215, 220, 230], |of| &mut of.ring.pace),
@@ -59,6 +60,7 @@ mod tests {
                 own.run == other.run,
                 own.splits == other.splits,
                 own.late == other.late,
+                own.split_k == other.split_k,
                 own.ring.slots == other.ring.slots,
                 own.ring.in_flight == other.ring.in_flight,
                 own.ring.pace == other.ring.pace,

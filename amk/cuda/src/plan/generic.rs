@@ -280,7 +280,7 @@ impl Planner<'_> {
         let rows = |units: &Range<u32>| i64::from(units.start * stream.unit)..i64::from(units.end * stream.unit);
         let cuts: Vec<Range<i64>> = dealt.iter().map(|(_, units)| rows(units)).collect();
         for (worker, units) in &dealt {
-            self.load[*worker as usize] += (stream.layout.bytes)(units.len() as u32 * stream.unit, columns);
+            self.stream(*worker as usize, (stream.layout.bytes)(units.len() as u32 * stream.unit, columns));
         }
         let mut of_calls = Vec::with_capacity(chain.calls.len());
         for &at in &chain.calls {

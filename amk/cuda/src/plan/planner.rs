@@ -23,6 +23,9 @@ pub struct Planner<'a> {
     /// The plan so far.
     pub plan: Plan,
     /// Bytes of the tape of each worker so far.
+    pub tape: Vec<u64>,
+    /// Bytes of weights that each worker reads so far: its tape's, unless workers share them
+    /// otherwise.
     pub load: Vec<u64>,
     /// Each worker's rows of the logits.
     pub rows: Vec<Range<u32>>,
@@ -51,6 +54,7 @@ impl<'a> Planner<'a> {
             flow,
             groups,
             plan: empty(flow, groups, schedule, forms)?,
+            tape: vec![0; workers],
             load: vec![0; workers],
             queues: vec![Vec::new(); workers],
             buffers: HashMap::new(),
@@ -179,6 +183,12 @@ impl<'a> Planner<'a> {
     pub fn exchange(&mut self, buffer: BufferId) -> BufferId {
         self.plan.exchanged.insert(buffer);
         buffer
+    }
+
+    /// Adds bytes to a worker's tape.
+    pub fn stream(&mut self, worker: usize, bytes: u64) {
+        self.tape[worker] += bytes;
+        self.load[worker] += bytes;
     }
 
     /// Adds a phase: a task for every worker that has a part of it, by worker in `works`.

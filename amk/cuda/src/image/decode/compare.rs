@@ -5,6 +5,7 @@ use super::places::Places;
 use super::worker::{Held, WorkerState};
 use amk_ir::lower::lift::lifted;
 use amk_ir::{Access, Buffer, BufferId, BufferKind, Call, CallRows, Exchange, Operand, Region};
+use std::collections::BTreeMap;
 
 /// Compares the calls of a task, and records what its worker holds afterwards.
 ///
@@ -16,7 +17,7 @@ pub(super) fn calls(
     decoded: &[DecodedCall<'_>],
     expected: &[Call],
 ) -> Result<(), Refusal> {
-    let mut comparison = Comparison { places, state, locals: Vec::new(), kept: Vec::new() };
+    let mut comparison = Comparison { places, state, locals: BTreeMap::new(), kept: Vec::new() };
     for (number, (decoded, expected)) in decoded.iter().zip(expected).enumerate() {
         comparison.call(number, decoded, expected)?;
     }
@@ -32,8 +33,8 @@ pub(super) fn calls(
 struct Comparison<'c, 'p> {
     places: &'c Places<'p>,
     state: &'c WorkerState,
-    /// The buffers of the task's locals, by index.
-    locals: Vec<BufferId>,
+    /// The buffers of the task's locals, by number.
+    locals: BTreeMap<usize, BufferId>,
     /// Values that the task leaves in the worker's memory.
     kept: Vec<(&'static str, (BufferId, Region))>,
 }
@@ -84,8 +85,10 @@ impl Comparison<'_, '_> {
         let (Operand { buffer, region, .. }, writes) = (*expected, expected.access == Access::Write);
         let holds = match decoded.place {
             Place::Buffer(known) => known == buffer,
-            Place::Local(number) if writes => self.begin_local(number, buffer, region),
-            Place::Local(number) => self.locals.get(number) == Some(&buffer),
+            Place::Local(number) => match self.locals.get(&number) {
+                None if writes => self.begin_local(number, buffer, region),
+                known => known == Some(&buffer),
+            },
             Place::Kept(name) if writes => self.keep(name, buffer, region),
             Place::Kept(name) => self.held(name) == Some((buffer, region)),
         };
@@ -98,13 +101,14 @@ impl Comparison<'_, '_> {
         Err(Refusal::new(decoded.field, what))
     }
 
-    /// Checks the first write of a local, which must cover it.
+    /// Checks the first write of a local. Others may write what it leaves out, and the verifier
+    /// knows that nothing is read before.
     fn begin_local(&mut self, number: usize, buffer: BufferId, region: Region) -> bool {
         let local = self.places.buffer(buffer).filter(|local| local.kind == BufferKind::Local);
-        let whole = local.is_some_and(|local| Region::full(&local.shape) == region);
-        let new = number == self.locals.len() && !self.locals.contains(&buffer);
-        self.locals.push(buffer);
-        whole && new
+        let begins = local.is_some_and(|_| region.intervals().iter().all(|interval| interval.lo.base == 0));
+        let new = self.locals.values().all(|&known| known != buffer);
+        self.locals.insert(number, buffer);
+        begins && new
     }
 
     /// Checks that the worker keeps a value that no other worker can read.
