@@ -149,8 +149,8 @@ pub(crate) fn cache_of(plan: &Plan) -> DType {
 /// size.
 pub(super) const SMALL_HEAD: u32 = 128;
 
-/// Returns the blocks of a run for heads of so many elements: as the schedule says, and half as many
-/// for long ones, of which a worker reads as many bytes.
+/// Returns the blocks of a run for heads of so many elements: half the schedule's for long ones, of
+/// which a worker reads as many bytes.
 pub(super) fn run_of(schedule: &Schedule, head_dim: u32) -> u32 {
     if head_dim > SMALL_HEAD { schedule.run / 2 } else { schedule.run }
 }
