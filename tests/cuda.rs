@@ -66,7 +66,7 @@ fn an_image_of_another_program_is_refused() {
 #[test]
 fn the_device_code_compiles_for_every_target() {
     let mut table = String::new();
-    for target in &TARGETS {
+    for target in gpu::of_each_architecture() {
         // The shape of the work depends on the model: heads of 64 and of 128 elements, 3, 8 and 2
         // queries a key head.
         for (family, instance) in [KNOWN[0], KNOWN[1], KNOWN[4]] {
@@ -92,7 +92,7 @@ fn the_device_code_compiles_for_every_target() {
 /// as well as with those in bf16.
 #[test]
 fn code_for_caches_in_e4m3_compiles() {
-    for target in &TARGETS {
+    for target in gpu::of_each_architecture() {
         for rows in [0, 8, 24] {
             let own = if rows == 0 { target.schedule() } else { target.row_schedule(rows) };
             if target.check(&own).is_err() {

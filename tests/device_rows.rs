@@ -396,7 +396,7 @@ fn code_for_rows_compiles_for_every_target() {
     ];
     const NARROW: [u32; 2] = [4, 8];
     const WIDE: [u32; 3] = [16, 40, 128];
-    for (number, target) in TARGETS.iter().enumerate() {
+    for (number, target) in gpu::of_each_architecture().into_iter().enumerate() {
         for (at, model) in (number..).zip(MODELS) {
             // All widths for one target; for each other one a narrow and a wide one of each model.
             let widths = match target.name {

@@ -80,21 +80,21 @@ fn an_image_with_another_tile_is_refused() {
 
 #[test]
 fn generic_device_code_compiles_for_every_target() {
-    compiles("qwen3", &TARGETS);
+    compiles("qwen3", &gpu::of_each_architecture());
 }
 
 #[test]
 fn device_code_of_a_convolution_compiles() {
-    compiles("lfm2", &TARGETS[..1]);
+    compiles("lfm2", &[&TARGETS[0]]);
 }
 
 #[test]
 fn device_code_of_an_mlp_without_a_gate_compiles() {
-    compiles("nemotron", &TARGETS[..1]);
+    compiles("nemotron", &[&TARGETS[0]]);
 }
 
 /// Every call of a family has a generic body in f32.
-fn compiles(family: &str, targets: &[GpuTarget]) {
+fn compiles(family: &str, targets: &[&GpuTarget]) {
     let family = FAMILIES.into_iter().filter(|known| known.name == family);
     let (name, plan) = plans(family, Precision::F32).next().expect("an instance");
     let code = source::generate(&plan, &VmOptions { precision: Precision::F32, ..VmOptions::default() });

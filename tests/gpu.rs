@@ -1,6 +1,7 @@
-//! The GPU, which all tests of this process share.
+//! The GPU, which all tests of this process share, and those that code is compiled for.
 
-use amk_cuda::{CudaError, probe};
+use amk_cuda::{CudaError, GpuTarget, TARGETS, probe};
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -12,6 +13,14 @@ pub(crate) fn alone() -> Option<MutexGuard<'static, ()>> {
     present().ok()?;
     // A test that failed leaves nothing behind: its VM is dropped.
     Some(GPU.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+/// One target of each architecture: the code of others differs in numbers alone.
+pub(crate) fn of_each_architecture() -> Vec<&'static GpuTarget> {
+    let mut seen = BTreeSet::new();
+    let mut targets: Vec<_> = TARGETS.iter().rev().filter(|target| seen.insert(target.architecture)).collect();
+    targets.reverse();
+    targets
 }
 
 /// The folder of compiled device code that tests share.
