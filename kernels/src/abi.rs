@@ -138,7 +138,31 @@ pub(crate) fn most_own_rows(rows: Option<u32>) -> u32 {
     }
 }
 
+/// The split of a row that the tasks of a column attend to, in steps of up to `rows` rows.
+pub(crate) fn split_of(column: u32, row: u32, splits: u32, rows: u32) -> u32 {
+    (column + row * (splits / rows.max(1)).max(1)) % splits.max(1)
+}
+
 /// Renders the same declarations as C++.
 pub(crate) fn text() -> String {
     items(CONSTANTS, ENUMERATIONS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::split_of;
+
+    /// The splits of each row are shared out over the columns, and the first ones evenly.
+    #[test]
+    fn the_splits_of_all_rows_are_spread_over_the_columns() {
+        for (splits, rows, active) in [(44, 8, 5), (44, 4, 5), (16, 8, 1), (16, 8, 5), (33, 8, 4), (5, 8, 5), (1, 8, 1)]
+        {
+            let of_column =
+                |column| (0..rows).filter(|&row| split_of(column, row, splits, rows) < active).count() as u32;
+            let counts: Vec<u32> = (0..splits).map(of_column).collect();
+            assert_eq!(counts.iter().sum::<u32>(), rows * active, "each split of each row once");
+            let even = (rows * active).div_ceil(splits);
+            assert!(counts.iter().all(|&count| count <= even + 1), "{splits} splits: {counts:?}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use super::decode::{combined_into, form, joined};
 use super::form::{by_kind, first_alike, of_any_kind};
 use super::phase::BLOCK;
+use crate::abi::split_of;
 use crate::fused::{AttentionForm, RotaryTable, Shared};
 use amk::ir::{Access, Bound, BufferId, Interval, Param, Region};
 use amk_cuda::image::Record;
@@ -219,8 +220,9 @@ fn parts<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> 
     combined_into(places, ("bias, partial", attended), partial)?;
     let queries = record.row * group..(record.row + 1) * group;
     let (mut all, mut locals) = (Vec::new(), 0);
-    for row in 0..places.program.rows.unwrap_or(0) {
-        let split = (record.aux + row) % splits;
+    let most = places.program.rows.unwrap_or(0);
+    for row in 0..most {
+        let split = split_of(record.aux, row, splits, most);
         let mut calls = Vec::new();
         let x = layer.heads(queries.start, group)?;
         let x = layer.turned(&mut calls, x, group, ("norm", record.norm), &mut locals)?;

@@ -16,6 +16,13 @@ template <class A> AMK_DEVICE u8* page_block(const Worker& w, u32 row, u32 layer
     return w.p.kv + A::in_page(page, layer, head);
 }
 
+// The split of a row that the tasks of a column attend to. The first splits of all rows, the only
+// ones of short contexts, are spread over the columns.
+template <class A> AMK_DEVICE u32 split_of(u32 column, u32 row) {
+    constexpr u32 APART = A::SPLITS > AMK_ROWS ? A::SPLITS / AMK_ROWS : 1;
+    return (column + row * APART) % A::SPLITS;
+}
+
 // Loads a head's vector of a row, and norms and rotates it.
 template <class A>
 AMK_DEVICE void load_head(const Worker& w, const Record& r, u32 row, u32 head, bool norm,
@@ -183,7 +190,7 @@ template <class A> AMK_DEVICE void clear_parts(Worker& w, const Record& r) {
 #if AMK_ROW_PACKETS
 #pragma unroll 1
     for (u32 row = w.warp; row < AMK_ROWS; row += AMK_WARPS) {
-        const u32 first = r.row * A::GROUP * A::SPLITS + (r.aux + row) % A::SPLITS;
+        const u32 first = r.row * A::GROUP * A::SPLITS + split_of<A>(r.aux, row);
         u32* const sums = (u32*)w.words(r.output, row) + first;
         const bool none = load_relaxed_u32(of_next_step(w, sums)) == ABSENT;
         __syncwarp(); // before a lane clears it
@@ -207,7 +214,7 @@ template <class A> struct RowShare {
     AMK_DEVICE RowShare(const Worker& w, const Record& r, const Waves<A>& waves, u32 number)
         : own(number / A::TEAM % waves.rows), share(number / A::TEAM / waves.rows),
           part(number % A::TEAM), row(waves.row(own)), pos(w.s.rows[row].pos),
-          groups{(r.aux + row) % A::SPLITS, pos} {}
+          groups{split_of<A>(r.aux, row), pos} {}
     AMK_DEVICE static u32 count(const Waves<A>& waves) {
         return waves.rows * Waves<A>::SHARES * A::TEAM;
     }
@@ -303,7 +310,7 @@ template <class A> AMK_DEVICE void join_shares(Worker& w, const Record& r, const
             if (of.y > 0) m.join(of.x, of.y, load_shared_pair(at));
         }
         const float scale = m.scale<A>();
-        const u32 place = (r.row * A::GROUP + head) * A::SPLITS + (r.aux + row) % A::SPLITS;
+        const u32 place = (r.row * A::GROUP + head) * A::SPLITS + split_of<A>(r.aux, row);
         const float2 y = make_float2(m.o.x * scale, m.o.y * scale);
         if (A::active(w.s.rows[row].pos) == 1) { // nothing to join
             const u32 at = (r.row * A::GROUP + head) * (A::HEAD_DIM / 2) + d / 2;
@@ -327,7 +334,7 @@ template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
     Waves<A> waves;
 #pragma unroll 1
     for (u32 row = 0; row < w.p.row_count; row++)
-        if ((r.aux + row) % A::SPLITS < A::active(w.s.rows[row].pos)) waves.add(row);
+        if (split_of<A>(r.aux, row) < A::active(w.s.rows[row].pos)) waves.add(row);
     if (!any(waves.left)) return;
     waves.begin();
     if (w.warp < RowShare<A>::count(waves)) RowShare<A>(w, r, waves, w.warp).prefetch(w, r);

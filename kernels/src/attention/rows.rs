@@ -3,6 +3,7 @@
 use super::form::{AttentionForm, SMALL_HEAD, cache_of, first_alike};
 use super::group::Attention;
 use super::phase::{LayerBuffers, Partials, attending, buffers, normed, note_late, slices};
+use crate::abi::split_of;
 use crate::fused::Decoder;
 use amk::ir::program::BufferKind;
 use amk::ir::{Access, Bound, BufferId, Exchange, Interval, Operand, Param, Region};
@@ -24,7 +25,7 @@ pub struct Append {
 }
 
 /// Attention of all rows to one split each of their positions. A task has one kv head; it takes
-/// split `column + row` of each row, so that short contexts are spread over the workers.
+/// another split of each row ([`split_of`]), so that short contexts are spread over the workers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parts {
     /// The layer.
@@ -282,8 +283,9 @@ impl PhaseKind for Parts {
         let group = heads / kv_heads;
         let queries = kv_head * group..(kv_head + 1) * group;
         let norm = head_norms.map(|[norm, _]| norm);
-        for row in 0..task.plan.rows().unwrap_or(0) {
-            let (split, rows) = ((column + row) % splits, row..row + 1);
+        let most = task.plan.rows().unwrap_or(0);
+        for row in 0..most {
+            let (split, rows) = (split_of(column, row, splits, most), row..row + 1);
             let x = read(q, &[elements(&queries, head_dim)]);
             let Some(x) = turned(task, layer, &rows, x, norm) else { return };
             let [keys, values] = caches.map(|cache| cached(cache, kv_head, head_dim, Some(form.first())));
