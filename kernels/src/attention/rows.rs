@@ -25,7 +25,7 @@ pub struct Append {
 }
 
 /// Attention of all rows to one split each of their positions. A task has one kv head; it takes
-/// another split of each row ([`split_of`]), so that short contexts are spread over the workers.
+/// another split of each row (`split_of`), so that short contexts are spread over the workers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parts {
     /// The layer.
