@@ -64,7 +64,7 @@ fn an_image_of_another_program_is_refused() {
 /// Registers, spills, shared memory and yields on each target are frozen for one version of the
 /// compiler: `INSTA_UPDATE=always` and this test write them anew.
 #[test]
-fn the_device_code_compiles_for_every_target() {
+fn the_device_code_compiles_for_every_architecture() {
     let mut table = String::new();
     for target in gpu::of_each_architecture() {
         // The shape of the work depends on the model: heads of 64 and of 128 elements, 3, 8 and 2

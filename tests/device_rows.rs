@@ -386,7 +386,7 @@ fn tokens_chosen_too_early_for_other_rows_or_without_wanting_them_are_refused() 
 }
 
 #[test]
-fn code_for_rows_compiles_for_every_target() {
+fn code_for_rows_compiles_for_every_architecture() {
     const MODELS: [(&str, &str); 5] = [
         ("llama", "smollm2_135m"),
         ("llama", "llama_3_1_8b"),

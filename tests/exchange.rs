@@ -120,7 +120,7 @@ fn an_image_keeps_the_waits_of_the_program() {
 }
 
 #[test]
-fn the_device_code_compiles_for_every_target_and_exchange() {
+fn the_device_code_compiles_for_every_architecture_and_exchange() {
     let (mut sizes, mut compiled) = (Vec::new(), BTreeSet::new());
     let targets = gpu::of_each_architecture().into_iter();
     let fused = targets.flat_map(|target| EXCHANGES.map(|exchange| (target, exchange, true)));

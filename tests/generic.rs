@@ -79,7 +79,7 @@ fn an_image_with_another_tile_is_refused() {
 }
 
 #[test]
-fn generic_device_code_compiles_for_every_target() {
+fn generic_device_code_compiles_for_every_architecture() {
     compiles("qwen3", &gpu::of_each_architecture());
 }
 

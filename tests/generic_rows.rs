@@ -322,7 +322,7 @@ fn a_sequence_longer_than_the_pages_has_the_bits_of_one_that_keeps_them() {
     let (lfm2, dims) = convolved();
     let reaches = vec![None, Some(dims["TAPS"])];
     let convolutions = ((lfm2, dims), reaches, PoolSize::Groups(vec![5, 3]));
-    let forms = [(6, &one), (20, &two), (6, &convolutions)];
+    let forms = [(6, &one), (20, &one), (6, &two), (20, &two), (6, &convolutions)];
     for (rows, (of, reaches, few)) in forms {
         let (expected, few) =
             (reaches.iter().map(|reach| reach.map(|reach| reach as usize)).collect::<Vec<_>>(), few.clone());

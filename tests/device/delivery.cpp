@@ -4,7 +4,8 @@
 #include "worker.h"
 
 constexpr int PARTIAL_PITCH = 132;
-constexpr u32 LEN = 64, UNITS = LEN / AMK_UNIT, INPUT = 0, OUTPUT = 4096, ADDENDS = 8192, BIAS = 16, TOKENS = 40, EPOCH = 7;
+constexpr u32 LEN = 64, UNITS = LEN / AMK_UNIT, INPUT = 0, OUTPUT = 4096, ADDENDS = 8192;
+constexpr u32 BIAS = 16, TOKENS = 40, EPOCH = 7;
 // The function of each element.
 static float map_product(u32 function, float x) {
     if (function != 2) exit(printf("function %u\n", function));

@@ -212,21 +212,22 @@ fn decoders_in_blocks_are_planned_and_compiled() {
     let mut draw = Draw::new(11);
     for (number, encodings) in encodings_on_device().into_iter().enumerate() {
         let mut decoder = Decoder::random(FAMILIES[0], target(), true, &encodings, &mut draw).expect("a decoder");
-        let check = |decoder: &Decoder| {
+        let check = |decoder: &Decoder, compiled: bool| {
             let plan = decoder.plan(Precision::BF16)?;
             let kinds = &amk_kernels::fused::Decoder::of(&plan).expect("projections").tiles;
             let in_blocks = kinds.iter().filter(|kind| encodings.contains(&kind.layout.encoding)).count();
             assert!(in_blocks >= encodings.len().min(4), "{kinds:?}");
             let verified = verify(plan.program.clone()).unwrap_or_else(|report| panic!("{report}"));
             Image::build(&verified, &plan).expect("the image should be the program");
-            compiles(&format!("{encodings:?}"), &source::generate(&plan, &VmOptions::default()));
+            let code = source::generate(&plan, &VmOptions::default());
+            if compiled {
+                compiles(&format!("{encodings:?}"), &code);
+            }
             Ok(())
         };
-        check(&decoder).expect("a plan");
-        if number % 2 == 1 {
-            continue; // with several rows every other one
-        }
-        assert_eq!(decoder.in_rows(target(), ROWS[0], check).expect("a plan"), Some(()), "{encodings:?}");
+        check(&decoder, true).expect("a plan");
+        let rows = |decoder: &Decoder| check(decoder, number % 2 == 0); // compiling takes long
+        assert_eq!(decoder.in_rows(target(), ROWS[0], rows).expect("a plan"), Some(()), "{encodings:?}");
     }
 }
 
