@@ -167,9 +167,9 @@ impl Decoder {
         self.forms.first().map_or(0, |form| form.splits)
     }
 
-    /// Returns the positions of a run of a split, or 0 without fused attention.
+    /// Returns the positions of a run of a split, or 1 without fused attention.
     pub(crate) fn run(&self) -> u32 {
-        self.forms.first().map_or(0, |form| form.run * BLOCK)
+        self.forms.first().map_or(1, |form| form.run * BLOCK)
     }
 
     /// Returns the form of a layer's attention, and its table of frequencies if it rotates.

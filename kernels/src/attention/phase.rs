@@ -378,16 +378,20 @@ impl PhaseKind for Combine {
     }
 }
 
+/// Returns the splits of a head's cache, and the positions of a run.
+fn splits_and_run(plan: &Plan) -> (u32, u32) {
+    Decoder::of(plan).map_or((0, 1), |decoder| (decoder.splits(), decoder.run()))
+}
+
 /// Returns the number of splits of a head's cache that have a position at or before `pos`.
 fn splits_in_use(plan: &Plan, pos: u32) -> u32 {
-    let (splits, run) = Decoder::of(plan).map_or((0, 1), |decoder| (decoder.splits(), decoder.run()));
-    (pos / run.max(1) + 1).min(splits)
+    let (splits, run) = splits_and_run(plan);
+    (pos / run + 1).min(splits)
 }
 
 /// Returns the number of positions before `pos` that a split holds.
 fn cached_positions(plan: &Plan, pos: u32, split: u32) -> u32 {
-    let (splits, run) = Decoder::of(plan).map_or((0, 1), |decoder| (decoder.splits(), decoder.run()));
-    let run = run.max(1);
+    let (splits, run) = splits_and_run(plan);
     let (rounds, rest) = (pos / (run * splits.max(1)), pos % (run * splits.max(1)));
     rounds * run + rest.saturating_sub(split * run).min(run)
 }

@@ -473,15 +473,25 @@ struct Group {
         else
             first = 0, end = r.layer ? r.layer & 255 : ~0u;
     }
+    AMK_DEVICE void begin(const Worker& w, const Record& r) {
+        units = r.op == OP_ADDENDS ? 1 : group_units(r, w.first);
+    }
+    // One past its last pass.
+    AMK_DEVICE u32 last(u32 passes) const { return units == 1 ? min(end, passes) : passes; }
     // Units in a pass.
     AMK_DEVICE u32 in_pass(u32 pass) const { return units - (pass >= end); }
+#else
+    enum : u32 { first }; // a variable would be in the cubin
+
+    AMK_DEVICE void split(const Record&) {}
+    AMK_DEVICE void begin(const Worker& w, const Record& r) { units = group_units(r, w.first); }
+    AMK_DEVICE u32 last(u32 passes) const { return passes; }
+    AMK_DEVICE u32 in_pass(u32) const { return units; }
+#endif
     // The first tile of a warp, of so many in a pass.
-    AMK_DEVICE u32 begin(const Worker& w, u32 depth) const {
+    AMK_DEVICE u32 first_tile(const Worker& w, u32 depth) const {
         return (first * AMK_WARPS + w.warp) * depth;
     }
-#else
-    AMK_DEVICE u32 begin(const Worker& w, u32 depth) const { return w.warp * depth; }
-#endif
 };
 
 // The blocks of one pass over a group from the ring, of tiles T. The next one is in registers.
@@ -602,11 +612,7 @@ AMK_DEVICE void multiply_long(Worker& w, const Record& r, Group& group, Pending<
     const GemvCut cut(group.g.k);
     Fragment x[DEPTH];
     float sums[DEPTH];
-#if AMK_SPLIT_K
-    const u32 first = group.first, end = group.units == 1 ? min(group.end, cut.passes) : cut.passes;
-#else
-    const u32 first = 0, end = cut.passes;
-#endif
+    const u32 first = group.first, end = group.last(cut.passes);
 #pragma unroll 1
     for (u32 pass = first; pass < end; pass++) {
         Blocks<DEPTH, EVEN, T> blocks;
@@ -618,11 +624,7 @@ AMK_DEVICE void multiply_long(Worker& w, const Record& r, Group& group, Pending<
         if (pass + 1 < end)
             input.template issue<HELD, EVEN>(w, r, group.g, cut.first(pass + 1) + w.warp * DEPTH,
                                              DEPTH);
-#if AMK_SPLIT_K
         const u32 units = group.in_pass(pass);
-#else
-        const u32 units = group.units;
-#endif
         if (pass == first)
             blocks.template times<true>(w, x, sums, units);
         else
@@ -644,7 +646,7 @@ AMK_DEVICE void multiply(Worker& w, const Record& r, Group& group, F prepare) {
         run(group.input);
     else {
         Pending<DEPTH*(PASSES ? PASSES : 1)> input;
-        input.template issue<DEPTH, EVEN>(w, r, group.g, group.begin(w, DEPTH), DEPTH);
+        input.template issue<DEPTH, EVEN>(w, r, group.g, group.first_tile(w, DEPTH), DEPTH);
         prepare();
         run(input);
     }
@@ -656,17 +658,12 @@ AMK_DEVICE void multiply(Worker& w, const Record& r, Group& group, F prepare) {
 template <class F> AMK_DEVICE void gemv(Worker& w, const Record& r, F by) {
     if (r.units == 0) return w.look_ahead();
     Group group = {GemvShape(r.shape)};
-#if AMK_SPLIT_K
     group.split(r);
-#endif
     bool delivers; // whether this warp delivers
     Delivery delivery;
     const auto prepare = [&] { // while the inputs are in flight
         w.look_ahead();
-        group.units = group_units(r, w.first);
-#if AMK_SPLIT_K
-        if (r.op == OP_ADDENDS) group.units = 1;
-#endif
+        group.begin(w, r);
         group.squares_at = squares_address(w);
         group.named = BF16Tile::named(w.lane);
         asm volatile("" : "+r"(group.units), "+r"(group.squares_at), "+r"(group.named));
@@ -675,8 +672,8 @@ template <class F> AMK_DEVICE void gemv(Worker& w, const Record& r, F by) {
         if (delivers) delivery.prepare(w, r, group.g, w.first, group.units);
     };
     if constexpr (AMK_SHARED) {
-        group.input.template issue<AMK_MOST, AMK_EVEN>(w, r, group.g, group.begin(w, group.g.depth),
-                                                       group.g.depth);
+        group.input.template issue<AMK_MOST, AMK_EVEN>(
+            w, r, group.g, group.first_tile(w, group.g.depth), group.g.depth);
         prepare();
     }
     by(group, prepare);

@@ -340,9 +340,8 @@ impl PhaseKind for Gemv {
     fn load(&self, _cost: &CostModel, _plan: &Plan, work: &Work, _pos: u32) -> Option<Load> {
         let Work::Rows(rows) = work else { return None };
         let units = self.units(rows);
-        // Others read the rest of a split unit.
-        let columns = self.split_unit(rows).map_or(self.k, |(split, _)| first_column(self.k, split.kept));
-        let weights = f64::from(units.saturating_sub(1) * UNIT * self.k + UNIT * columns);
+        let given = self.split_unit(rows).map_or(0, |(split, _)| self.k - first_column(self.k, split.kept));
+        let weights = f64::from(units) * f64::from(UNIT * self.k) - f64::from(UNIT * given);
         let bytes = weights * f64::from(self.tiles.kind.bytes) / f64::from(UNIT * TILE_K);
         let further = f64::from(waits(self) - 1);
         let busy = f64::from(units) * times::UNIT + weights / times::PRODUCT + further * times::PASS;

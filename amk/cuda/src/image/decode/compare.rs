@@ -104,11 +104,11 @@ impl Comparison<'_, '_> {
     /// Checks the first write of a local. Others may write what it leaves out, and the verifier
     /// knows that nothing is read before.
     fn begin_local(&mut self, number: usize, buffer: BufferId, region: Region) -> bool {
-        let local = self.places.buffer(buffer).filter(|local| local.kind == BufferKind::Local);
-        let begins = local.is_some_and(|_| region.intervals().iter().all(|interval| interval.lo.base == 0));
+        let local = self.places.buffer(buffer).is_some_and(|local| local.kind == BufferKind::Local);
+        let begins = region.intervals().iter().all(|interval| interval.lo.base == 0);
         let new = self.locals.values().all(|&known| known != buffer);
         self.locals.insert(number, buffer);
-        begins && new
+        local && begins && new
     }
 
     /// Checks that the worker keeps a value that no other worker can read.
