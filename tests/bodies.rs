@@ -223,7 +223,7 @@ fn delivery() -> String {
         &between(&one, "#if AMK_SUMS\n// The input x = r", "// Shared address of a warp's two sums"),
         "#if !AMK_ROWS\nstatic bool filtering(Worker&) { return false; }\nstatic void consider(Worker&, u32, float, u32) {}\n",
         &between(&one, "// The delivery of a group of units", "// The partition of a projection's tape"),
-        "#elif AMK_WIDE\nstruct WideGroup {\n    u32 columns;\n    static constexpr u32 units = UNITS, first = 0, shares = 3;\n\
+        "#elif AMK_WIDE\nstruct WideGroup {\n    u32 column, columns;\n    static constexpr u32 units = UNITS, first = 0, shares = 3;\n\
          \x20   static u32 pitch() { return LEN + 4; }\n};\n",
         &(scales + &of_wide),
         "#else\n",
@@ -235,15 +235,21 @@ fn delivery() -> String {
 }
 
 /// What the code of rows asks of an attention, where none runs.
-const NO_ATTENTION: [(&str, &str); 4] =
-    [("AMK_ROW_BLOCK", "8"), ("AMK_HEAD_DIM", "128"), ("AMK_TURNS", "64"), ("AMK_OWN_TURNS", "1")];
+const NO_ATTENTION: [(&str, &str); 5] = [
+    ("AMK_ROW_BLOCK", "8"),
+    ("AMK_HEAD_DIM", "128"),
+    ("AMK_TURNS", "64"),
+    ("AMK_OWN_TURNS", "1"),
+    ("AMK_WORKERS", "12"),
+];
 
 #[test]
 fn deliveries_are_sums_of_parts_that_change_as_the_record_says() {
     let of_one = ["0", "1"].into_iter().flat_map(|coded| {
         [("0", "0"), ("1", "0"), ("0", "1"), ("1", "1")].map(|(sums, split)| ("0", "0", coded, sums, split))
     });
-    let of_rows = [("3", "0"), ("8", "1"), ("24", "0")].map(|(rows, packets)| (rows, packets, "0", "0", "0"));
+    let of_rows =
+        [("3", "0"), ("8", "1"), ("24", "0"), ("150", "0")].map(|(rows, packets)| (rows, packets, "0", "0", "0"));
     for (rows, packets, coded, sums, split) in of_one.chain(of_rows) {
         let defines = [
             ("AMK_ROWS", rows),
@@ -298,7 +304,15 @@ fn convolutions_are_the_sums_over_the_last_positions() {
 
 #[test]
 fn parts_of_a_norm_are_the_norm() {
-    let of_rows = [("3", "0", "0"), ("3", "1", "0"), ("8", "0", "0"), ("8", "1", "0"), ("24", "0", "0")];
+    let of_rows = [
+        ("3", "0", "0"),
+        ("3", "1", "0"),
+        ("8", "0", "0"),
+        ("8", "1", "0"),
+        ("12", "0", "0"),
+        ("24", "0", "0"),
+        ("48", "0", "0"),
+    ];
     for (rows, packets, sums) in [("0", "0", "0"), ("0", "0", "1")].into_iter().chain(of_rows) {
         let defines = [("AMK_ROWS", rows), ("AMK_ROW_PACKETS", packets), ("AMK_SUMS", sums)];
         let defines = defines.into_iter().chain(NO_ATTENTION);

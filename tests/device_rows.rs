@@ -326,6 +326,16 @@ fn rows_of_heads_of_any_number_of_tiles_compute_the_function() {
     check_narrow_and_wide(odd_heads(), [12, 24]);
 }
 
+/// Steps of three blocks of rows, of which neighbours share out their weights.
+#[test]
+fn blocks_of_rows_compute_the_function() {
+    for of in [with("llama", &[]), with("qwen2", &[]), with("gemma3", &[("WINDOW", 50)])] {
+        println!("{}", of.0.name);
+        check_steps(of.clone(), 300, 24, 280);
+        check_steps(of, 300, 12, 280);
+    }
+}
+
 #[test]
 fn llamas_rows_compute_the_function() {
     check_family(FAMILIES[0]);
@@ -395,7 +405,7 @@ fn code_for_rows_compiles_for_every_architecture() {
         ("llama", "phi_4_mini"),
     ];
     const NARROW: [u32; 2] = [4, 8];
-    const WIDE: [u32; 3] = [16, 40, 128];
+    const WIDE: [u32; 3] = [16, 40, 512];
     for (number, target) in gpu::of_each_architecture().into_iter().enumerate() {
         for (at, model) in (number..).zip(MODELS) {
             // All widths for one target; for each other one a narrow and a wide one of each model.
@@ -513,7 +523,7 @@ fn check_on_gpu(decoders: impl IntoIterator<Item = (Family, BTreeMap<String, u32
     for (at, of) in decoders.into_iter().enumerate() {
         println!("{}", of.0.name);
         narrow_on_gpu(of.clone(), [8, 4, 6][at % 3]);
-        wide_on_gpu(of, [24, 48, 16, 128][at % 4]);
+        wide_on_gpu(of, [24, 250, 16, 384, 48, 128][at % 6]);
     }
 }
 
@@ -545,7 +555,7 @@ fn wide_on_gpu(of: (Family, BTreeMap<String, u32>), rows: u32) {
     };
     let tokens = run(9, 0).len();
     // No step may have so few rows that a narrower program runs it.
-    let narrower = [64, 32, 16, 8].into_iter().find(|&narrower| narrower < rows as usize).expect("wide rows");
+    let narrower = [256, 128, 64, 32, 16, 8].into_iter().find(|&narrower| narrower < rows as usize).expect("wide rows");
     let wide = |chunk: &usize| tokens.is_multiple_of(*chunk) || tokens % chunk > narrower;
     let most = rows as usize - 3;
     let widths = narrower + 1..most;

@@ -30,8 +30,13 @@ enum DeviceOp {
 #define AMK_TILE_K 32
 // Maximum rows of the residual that a worker owns.
 constexpr int MAX_OWN_ROWS = 512;
-// Maximum values of the residual that a worker holds for the rows of a wide step.
-constexpr int MAX_WIDE_OWN = 4096;
+// Maximum rows of the residual that a worker owns for each row of a step.
+constexpr u32 MAX_STEP_OWN = 64;
+// Rows of a block, for which a worker multiplies the weights of some neighbours: the columns of
+// a product of the tensor cores.
+constexpr u32 BLOCK_ROWS = 128;
+// Rows of a step up to which the residual is in the shared memory.
+#define HELD_IN_SHARED 64
 // Maximum stages of a wide step's projection in memory.
 constexpr u32 WIDE_STAGES = 16;
 // Units of weights that a wide step multiplies together.

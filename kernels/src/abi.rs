@@ -1,6 +1,5 @@
 //! The ABI between the records of the built-in bodies and their CUDA code.
 
-use amk_cuda::image::abi::{NARROW_ROWS, UNIT};
 use amk_cuda::image::declare::{Struct, items};
 use amk_cuda::{device_constants, device_enumerations, device_structs};
 
@@ -13,8 +12,13 @@ device_constants! {
     TILE_K = 32 => "#define AMK_TILE_K";
     /// Maximum rows of the residual that a worker owns.
     MAX_OWN_ROWS = 512 => "constexpr int MAX_OWN_ROWS =";
-    /// Maximum values of the residual that a worker holds for the rows of a wide step.
-    MAX_WIDE_OWN = 4096 => "constexpr int MAX_WIDE_OWN =";
+    /// Maximum rows of the residual that a worker owns for each row of a step.
+    MAX_STEP_OWN = 64 => "constexpr u32 MAX_STEP_OWN =";
+    /// Rows of a block, for which a worker multiplies the weights of some neighbours: the columns of
+    /// a product of the tensor cores.
+    BLOCK_ROWS = 128 => "constexpr u32 BLOCK_ROWS =";
+    /// Rows of a step up to which the residual is in the shared memory.
+    HELD_IN_SHARED = 64 => "#define HELD_IN_SHARED";
     /// Maximum stages of a wide step's projection in memory.
     WIDE_STAGES = 16 => "constexpr u32 WIDE_STAGES =";
     /// Units of weights that a wide step multiplies together.
@@ -129,13 +133,10 @@ device_enumerations! {
     }
 }
 
-/// Rows of the residual that a worker holds at most, where a step has up to `rows` rows.
+/// Rows of the residual that are on the tape of one worker at most. With rows a worker holds so many
+/// for each row of a step.
 pub(crate) fn most_own_rows(rows: Option<u32>) -> u32 {
-    match rows {
-        Some(rows) if rows > NARROW_ROWS => MAX_WIDE_OWN / rows / UNIT * UNIT,
-        Some(_) => MAX_OWN_ROWS / NARROW_ROWS,
-        None => MAX_OWN_ROWS,
-    }
+    if rows.is_some() { MAX_STEP_OWN } else { MAX_OWN_ROWS }
 }
 
 /// The split of a row that the tasks of a column attend to, in steps of up to `rows` rows.

@@ -4,8 +4,8 @@ alignas(16) float squares[2][2 * AMK_WARPS];
 float inner; // the scale of the vector of the last sum
 #endif
 #if AMK_WIDE
-// fp32 residual of the rows this worker owns, for each row of the step
-alignas(8) float residual[MAX_WIDE_OWN];
+// fp32 residual of the rows this worker owns, for each row of the step; see `held_rows`
+alignas(8) float residual[AMK_ROWS > HELD_IN_SHARED ? 2 : AMK_ROWS * MAX_STEP_OWN];
 u64 stage_full[WIDE_STAGES], stage_empty[WIDE_STAGES];
 u64 copies_listed, copies_taken;      // barriers of `copies` and `tile_at`
 u64 inputs_written;                   // the barrier of what the task waits for

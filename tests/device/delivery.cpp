@@ -21,18 +21,27 @@ static float gate_products(u32, float, float) { return 0; }
 static std::vector<u64> packets(1 << 16);
 static std::vector<Elem> constants(LEN + BIAS), table(TOKENS * LEN);
 typedef std::vector<float> Vector;
-static u32 rows() { return AMK_ROWS ? AMK_ROWS - 1 : 1; }
+// The rows of the step that a record is for: a block of them, where there are several.
+static u32 first_row = 0;
+static u32 rows() {
+    if (AMK_ROWS > BLOCK_ROWS) return min(first_row + BLOCK_ROWS, AMK_ROWS - 1) - first_row;
+    return AMK_ROWS ? AMK_ROWS - 1 : 1;
+}
+static u32 of_step() { return AMK_ROWS > BLOCK_ROWS ? first_row | min(first_row + BLOCK_ROWS, AMK_ROWS) << 16 : 0; }
 static void close(const char* what, u32 at, double found, double expected) { near(what, at, found, expected, 0.005 * (1 + std::fabs(expected))); }
 static Record record_of(u32 output, bool biased, u32 function) {
     const u32 flags = (biased ? GEMV_BIAS : 0) | function << GEMV_FUNCTION_BIT;
-    return {UNITS, INPUT, OUTPUT, 1 | output << GEMV_OUTPUT_BIT | flags << GEMV_FLAGS_BIT, 0, 0, biased ? BIAS : 0, 0, 0, 0};
+    return {UNITS, INPUT, OUTPUT, 1 | output << GEMV_OUTPUT_BIT | flags << GEMV_FLAGS_BIT, 0, 0, biased ? BIAS : 0, of_step(), 0, 0};
 }
 
 #if AMK_ROWS
-static float& held(u32 row, u32 i) { return shared.residual[row * OWN_ROWS + i]; }
+static float& held(u32 row, u32 i) {
+    const Worker w = any_worker();
+    return held_rows(w, first_row + row)[i];
+}
 static float output(u32 row, u32 i) {
     const Worker w = any_worker();
-    const u32 pair = *pair_at(w, OUTPUT, i / 2, row);
+    const u32 pair = *pair_at(w, OUTPUT, i / 2, first_row + row);
 #if AMK_ROW_PACKETS
     for (u32 any = 0; any < AMK_ROWS; any++)
         if (*of_next_step(w, pair_at(w, OUTPUT, i / 2, any)) != ABSENT) exit(printf("pair %u is not cleared\n", i / 2));
@@ -40,7 +49,7 @@ static float output(u32 row, u32 i) {
     return i % 2 ? bf16_high(pair) : bf16_low(pair);
 }
 static void look_up(bool published) {
-    const Record r = {UNITS, 0, OUTPUT, published, 0, 0, 0, 0, 0, 0};
+    const Record r = {UNITS, 0, OUTPUT, published, 0, 0, 0, of_step(), 0, 0};
     published ? by_all<embed_rows<true>>(r) : by_all<embed_rows<false>>(r);
 }
 #else
@@ -78,7 +87,7 @@ static Vector put_parts(u32 row) {
 static void deliver(Worker& w, const Record& r) {
     const GemvShape g(r.shape);
 #if AMK_WIDE
-    const WideGroup c = {rows()};
+    const WideGroup c = {first_row, rows()};
     if (w.thread() < c.columns) store_shared(wide_scales(w, c) + 4 * w.thread(), 1, true);
     w.sync();
     deliver_wide(w, r, g, c);
@@ -166,11 +175,8 @@ static void check_sum() {
 }
 #endif
 
-int main() {
-    params = {packets.data(), nullptr, constants.data(), nullptr, nullptr, 0, 0, 0, rows(), 0, 0, 1e-5f, table.data(), LEN};
-    if (AMK_ROWS) packets.resize((u64)AMK_ROW_WORDS * AMK_ROWS * (1 + AMK_ROW_PACKETS) + (1 << 16)), params.packets = packets.data();
-    for (Elem& x : constants) x = to_bf16(drawn());
-    for (Elem& x : table) x = to_bf16(drawn());
+// All deliveries for the rows of a record.
+static void check_all() {
     for (u32 output : {(u32)OUT_STORE, (u32)OUT_RESIDUAL})
         for (bool biased : {false, true})
             for (u32 function : {0, 2}) check(output, biased, function);
@@ -182,10 +188,11 @@ int main() {
         for (u32 output : {(u32)OUT_STORE, (u32)OUT_RESIDUAL}) check(output, output == OUT_STORE, 2, helpers);
     check_addends();
 #endif
-    for (u32 row = 0; row < rows(); row++) shared.rows[row].token = (7 * row + 3) % TOKENS;
+    for (u32 row = 0; row < rows(); row++) shared.rows[first_row + row].token = (7 * row + 3) % TOKENS;
     shared.token = 3;
     for (bool published : {false, true}) {
-        memset(shared.residual, 0, sizeof(shared.residual));
+        for (u32 row = 0; row < rows(); row++)
+            for (u32 i = 0; i < LEN; i++) held(row, i) = 0;
         look_up(published);
         for (u32 row = 0; row < rows(); row++)
             for (u32 i = 0; i < LEN; i++) {
@@ -194,5 +201,14 @@ int main() {
                 if (published) close("its packet", row * LEN + i, output(row, i), x);
             }
     }
+}
+
+int main() {
+    const u32 all = AMK_ROWS ? AMK_ROWS - 1 : 1;
+    params = {packets.data(), nullptr, constants.data(), nullptr, nullptr, 0, 0, 0, all, 0, 0, 1e-5f, table.data(), LEN};
+    if (AMK_ROWS) packets.resize((u64)AMK_ROW_WORDS * AMK_ROWS * (1 + AMK_ROW_PACKETS) + (1 << 16)), params.packets = packets.data();
+    for (Elem& x : constants) x = to_bf16(drawn());
+    for (Elem& x : table) x = to_bf16(drawn());
+    for (; first_row < all; first_row += BLOCK_ROWS) check_all();
     printf("ok\n");
 }

@@ -92,6 +92,15 @@ AMK_DEVICE u32* pair_at(const Worker& w, u32 offset, u32 pair, u32 row) {
     return (u32*)w.words(offset, row) + pair;
 #endif
 }
+#if AMK_WIDE
+// The 16 bytes number `piece` of a row's value of bf16: four pairs.
+AMK_DEVICE uint4* piece_at(const Worker& w, u32 offset, u32 piece, u32 row) {
+    const u32 line = offset / 16 + piece / 8;
+    return (uint4*)w.p.packets + ((u64)line * AMK_ROWS + row) * 8 + ((piece ^ row) & 7);
+}
+// The number of a piece's pair `n` of four, as `pair_at` takes it.
+AMK_DEVICE u32 pair_of(u32 piece, u32 n) { return piece / 2 * 8 + piece % 2 + 2 * n; }
+#endif
 // Words from one pair to the one that is 32 pairs further.
 constexpr u32 LINE_APART = AMK_WIDE ? 32 * AMK_ROWS : 32;
 // Where element `i` of 32 bits is. In wide steps the elements of a line are in order.

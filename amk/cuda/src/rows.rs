@@ -82,7 +82,7 @@ struct StepWords {
 
 /// The most rows of the steps before the widest ones. With fewer rows, tasks of attention have
 /// fewer, so that more workers have one, and products have fewer columns.
-const NARROWER: [u32; 4] = [NARROW_ROWS, 16, 32, 64];
+const NARROWER: [u32; 6] = [NARROW_ROWS, 16, 32, 64, 128, 256];
 
 /// Words of a row.
 const ROW_WORDS: usize = size_of::<RowWords>() / 4;

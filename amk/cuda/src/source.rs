@@ -78,6 +78,7 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     let _ = writeln!(out, "#define AMK_GROUPS {}", plan.groups.len().max(1));
     if let Some(rows) = plan.rows() {
         let words = Image::row_words(plan);
+        let _ = writeln!(out, "#define AMK_WORKERS {}", plan.schedule.workers);
         let _ = writeln!(out, "#define AMK_ROW_WORDS {words}u\n#define AMK_ROW_SCRATCH {}", row_scratch(rows));
         let floats = Image::page_bytes(plan).into_iter().map(|bytes| bytes / 4);
         let _ = writeln!(out, "#define AMK_PAGE {}u", amk::rows::PAGE);

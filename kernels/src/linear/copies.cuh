@@ -4,6 +4,7 @@
 
 struct CopyList {
     u32 tiles, columns, units;
+    u32 first;         // column, of all
     u32 tile;          // bytes of a tile
     u32 log;           // tiles of a stage: its logarithm
     u32 block;         // bytes of 64 inputs of all columns

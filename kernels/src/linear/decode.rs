@@ -1,11 +1,12 @@
 //! Decodes the records of projections.
 
 use crate::abi::{
-    GEMV_BIAS, GEMV_DEPTH_BIT, GEMV_FLAGS_BIT, GEMV_FUNCTION_BIT, GEMV_INPUT_BIT, GEMV_NORM, GEMV_OUTPUT_BIT,
-    GEMV_TILE_BIT, GEMV_TILES, IN_EMBEDDING, IN_PACKETS, IN_SUM, MOST_DEPTH, OUT_GATED, OUT_LOGITS, OUT_RESIDUAL,
-    OUT_STORE, TILE_K, most_own_rows,
+    BLOCK_ROWS, GEMV_BIAS, GEMV_DEPTH_BIT, GEMV_FLAGS_BIT, GEMV_FUNCTION_BIT, GEMV_INPUT_BIT, GEMV_NORM,
+    GEMV_OUTPUT_BIT, GEMV_TILE_BIT, GEMV_TILES, IN_EMBEDDING, IN_PACKETS, IN_SUM, MOST_DEPTH, OUT_GATED, OUT_LOGITS,
+    OUT_RESIDUAL, OUT_STORE, TILE_K,
 };
 use crate::fused::Shared;
+use crate::linear::blocks::check_held;
 use crate::linear::phase::Gemv as Phase;
 use crate::linear::source;
 use crate::linear::split_k::MOST_HELPERS;
@@ -15,7 +16,8 @@ use amk::ir::Param;
 use amk_cuda::image::Record;
 use amk_cuda::image::abi::{GROUP_UNITS, UNIT, WARPS};
 use amk_cuda::image::decode::{
-    DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, only, read, region, write,
+    DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, for_rows, only, read, region,
+    write,
 };
 use amk_cuda::plan::Plan;
 use amk_cuda::set::RecordKind;
@@ -119,11 +121,81 @@ impl Shape {
 }
 
 fn decode<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "layer", "partial", "tape"])?;
+    only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "layer", "aux", "partial", "tape"])?;
     let shape = Shape::new(record)?;
-    let piece = state.take(&places.image.pieces)?;
-    check_piece(record, &shape, piece, places)?;
-    let split = Split::of(record, &shape, piece, places)?;
+    if places.program.rows.is_some() && record.layer != 0 {
+        return decode_block(record, shape, places, state);
+    }
+    if record.aux != 0 {
+        return Err(Refusal::new("aux", "is not 0, and the record is for all rows"));
+    }
+    let piece = state.take(&places.image.pieces)?.clone();
+    check_taken(record, &piece)?;
+    check_piece(record, &shape, &piece, places)?;
+    let split = Split::of(record, &shape, &piece, places)?;
+    products(record, shape, places, state, piece, split)
+}
+
+/// Decodes a product for some rows of a step, whose weights are on the tapes of several workers.
+fn decode_block<'p>(
+    record: &Record,
+    shape: Shape,
+    places: &Places<'p>,
+    state: &mut WorkerState,
+) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    let rows = places.step_rows(record)?;
+    if rows.as_ref().is_none_or(|rows| rows.len() > BLOCK_ROWS as usize) || shape.output == OUT_LOGITS {
+        return Err(Refusal::new("layer, shape", "are of a block of over 128 rows, or of the logits of one"));
+    }
+    if record.tape != 0 {
+        check_taken(record, state.take(&places.image.pieces)?)?;
+    }
+    let words = state.arguments(&places.image.plain.words, record.partial, record.aux.saturating_mul(2))?;
+    let mut joined: Option<Piece> = None;
+    for &[at, of] in words.as_chunks().0 {
+        let piece = piece_at(places, of & 0xffff, u64::from(at) * 16)?;
+        if piece.rows().div_ceil(UNIT) != of >> 16 {
+            return Err(Refusal::new("partial", "names a piece of other units"));
+        }
+        joined = Some(match joined {
+            Some(before) => join(before, piece)?,
+            None => piece.clone(),
+        });
+    }
+    let piece = joined.ok_or_else(|| Refusal::new("aux", "is 0, and the record is for some rows"))?;
+    check_piece(record, &shape, &piece, places)?;
+    Ok(for_rows(products(record, shape, places, state, piece, None)?, rows.as_ref()))
+}
+
+/// Joins the rows of two pieces, of which the first has whole units.
+fn join(mut before: Piece, piece: &Piece) -> Result<Piece, Refusal> {
+    let alike = (before.k, before.interleaved, before.layout) == (piece.k, piece.interleaved, piece.layout);
+    if !alike || !before.rows().is_multiple_of(UNIT) || (before.interleaved && before.parts.len() != piece.parts.len())
+    {
+        return Err(Refusal::new("partial", "names pieces that are not alike"));
+    }
+    for (number, part) in piece.parts.iter().enumerate() {
+        let last = if before.interleaved { before.parts.get_mut(number) } else { before.parts.last_mut() };
+        match last {
+            Some(last) if last.weight == part.weight && last.rows.end == part.rows.start => {
+                last.rows.end = part.rows.end;
+            }
+            _ if before.interleaved => return Err(Refusal::new("partial", "names pieces that are not neighbours")),
+            _ => before.parts.push(part.clone()),
+        }
+    }
+    Ok(before)
+}
+
+/// Decodes the product of a piece.
+fn products<'p>(
+    record: &Record,
+    shape: Shape,
+    places: &Places<'p>,
+    state: &mut WorkerState,
+    piece: Piece,
+    split: Option<Split>,
+) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     let mut gemv = Gemv { record, places, shape, piece, split, calls: Vec::new(), locals: 0 };
     let x = gemv.input(state)?;
     match gemv.shape.output {
@@ -133,11 +205,19 @@ fn decode<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> 
         OUT_GATED => gemv.gated(&x)?,
         OUT_LOGITS => {
             gemv.logits(&x)?;
-            state.computed(record.row..record.row + piece.rows());
+            state.computed(record.row..record.row + gemv.piece.rows());
         }
         output => return Err(Refusal::new("shape", format!("has the output {output}"))),
     }
     Ok(gemv.calls)
+}
+
+/// Checks the bytes of a worker's tape that a record takes.
+fn check_taken(record: &Record, piece: &Piece) -> Result<(), Refusal> {
+    if u64::from(record.tape) == piece.bytes() {
+        return Ok(());
+    }
+    Err(Refusal::new("tape", format!("is {} bytes, the piece has {}", record.tape, piece.bytes())))
 }
 
 /// Checks that consumers and loader take the same piece: the number of units and the row length.
@@ -151,9 +231,6 @@ fn check_piece(record: &Record, shape: &Shape, piece: &Piece, places: &Places<'_
     if piece.k != shape.k {
         let what = format!("has an input of {} elements, the rows of the tape have {}", shape.k, piece.k);
         return Err(Refusal::new("shape", what));
-    }
-    if u64::from(record.tape) != piece.bytes() {
-        return Err(Refusal::new("tape", format!("is {} bytes, the piece has {}", record.tape, piece.bytes())));
     }
     if tiles.get(shape.tiles).is_none_or(|kind| piece.layout != kind.layout) {
         let what = format!("has tiles number {}, the piece {:?}", shape.tiles, piece.layout.encoding);
@@ -269,7 +346,7 @@ struct Gemv<'c, 'p> {
     record: &'c Record,
     places: &'c Places<'p>,
     shape: Shape,
-    piece: &'p Piece,
+    piece: Piece,
     split: Option<Split>,
     calls: Vec<DecodedCall<'p>>,
     locals: usize,
@@ -312,7 +389,8 @@ impl<'p> Gemv<'_, 'p> {
         if !self.shape.bias && !sum && self.record.bias != 0 {
             return Err(Refusal::new("bias", "is not 0, and there is no bias"));
         }
-        if !sum && self.split.is_none() && self.record.partial != 0 {
+        let block = self.places.program.rows.is_some() && self.record.layer != 0;
+        if !sum && self.split.is_none() && !block && self.record.partial != 0 {
             return Err(Refusal::new("layer, partial", "name addends, and no unit is split"));
         }
         Ok(x)
@@ -403,7 +481,7 @@ impl<'p> Gemv<'_, 'p> {
     fn store(&mut self, x: &DecodedOperand) -> Result<(), Refusal> {
         self.check_row()?;
         let mut before = 0;
-        for part in &self.piece.parts {
+        for part in &self.piece.parts.clone() {
             let len = part.rows.end - part.rows.start;
             let to = self.published(before, len)?;
             if self.shape.bias {
@@ -420,9 +498,9 @@ impl<'p> Gemv<'_, 'p> {
         Ok(())
     }
 
-    fn only_part(&self) -> Result<&'p WeightRows, Refusal> {
+    fn only_part(&self) -> Result<WeightRows, Refusal> {
         match &self.piece.parts[..] {
-            [part] => Ok(part),
+            [part] => Ok(part.clone()),
             parts => Err(Refusal::new("piece", format!("has {} parts, expected one", parts.len()))),
         }
     }
@@ -445,10 +523,8 @@ impl<'p> Gemv<'_, 'p> {
     fn residual(&mut self, x: &DecodedOperand) -> Result<(), Refusal> {
         self.check_row()?;
         let (part, len, row) = (self.only_part()?, self.piece.rows(), self.record.row);
-        if len > most_own_rows(self.places.program.rows) {
-            return Err(Refusal::new("units", format!("give {len} rows, which a worker cannot hold")));
-        }
-        let mut y = self.product(x, part, len)?;
+        check_held(self.record, self.places, len)?;
+        let mut y = self.product(x, &part, len)?;
         if self.shape.function != 0 {
             let mapped = self.local();
             self.function(vec![read("piece", y, &[0..len]), write("piece", mapped, &[0..len])])?;
@@ -466,7 +542,7 @@ impl<'p> Gemv<'_, 'p> {
     /// Decodes gate and up, whose rows alternate.
     fn gated(&mut self, x: &DecodedOperand) -> Result<(), Refusal> {
         self.check_row()?;
-        let [gate, up] = &self.piece.parts[..] else {
+        let [gate, up] = &self.piece.parts.clone()[..] else {
             return Err(Refusal::new("piece", format!("has {} parts, expected two", self.piece.parts.len())));
         };
         let len = self.piece.rows() / 2;
@@ -484,7 +560,7 @@ impl<'p> Gemv<'_, 'p> {
     fn mapped(&mut self, x: &DecodedOperand) -> Result<(), Refusal> {
         self.check_row()?;
         let (part, len) = (self.only_part()?, self.piece.rows());
-        let y = self.product(x, part, len)?;
+        let y = self.product(x, &part, len)?;
         let operands = vec![read("piece", y, &[0..len]), self.published(0, len)?];
         self.function(operands)
     }
@@ -508,10 +584,10 @@ impl<'p> Gemv<'_, 'p> {
         let end = row.checked_add(self.piece.rows()).ok_or_else(|| Refusal::new("row", "is out of range"))?;
         let to = write("row", Place::Buffer(self.places.image.logits), &[row..end]);
         if self.shape.function == 0 {
-            self.linear(x, part, to);
+            self.linear(x, &part, to);
         } else {
             let (y, len) = (self.local(), self.piece.rows());
-            self.linear(x, part, write("piece", y, &[0..len]));
+            self.linear(x, &part, write("piece", y, &[0..len]));
             self.function(vec![read("piece", y, &[0..len]), to])?;
         }
         self.calls.iter_mut().last().into_iter().for_each(|call| call.wanted = true);

@@ -3,7 +3,7 @@
 use super::layout::cut;
 use super::pointwise::Function;
 use super::tile::TileKind;
-use super::{phase, pointwise};
+use super::{blocks, phase, pointwise};
 use crate::abi::{GEMV_INPUT_BIT, GEMV_TILE_BIT, TILE_K, WIDE_PASSES, most_own_rows};
 use crate::fused::Decoder;
 use crate::residual;
@@ -125,6 +125,7 @@ impl FusedGroup for Product {
             let what = format!("weights in more than {KINDS} encodings");
             return Err(Unsupported::at(planner.flow, self.calls[0], what));
         }
+        blocks::check(planner, self.calls[0])?;
         if planner.plan.is_wide() && cut(self.k).1 > WIDE_PASSES {
             let what = format!("rows of {} elements in steps of over {NARROW_ROWS} rows", self.k);
             return Err(Unsupported::at(planner.flow, self.calls[0], what));

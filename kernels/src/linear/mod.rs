@@ -1,5 +1,6 @@
 //! Matrix times vector: the instruction, and the fused projections of the device.
 
+pub(crate) mod blocks;
 mod decode;
 mod formula;
 pub(crate) mod group;

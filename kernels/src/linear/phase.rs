@@ -1,6 +1,7 @@
 //! Phases of projections: the distribution of rows over workers, the calls of a task, its record,
 //! and its part of the tape.
 
+use super::blocks::{self, Dealt};
 use super::group::{Delivered, Product};
 use super::layout::cut;
 use super::source::{input_shape, waits};
@@ -41,6 +42,8 @@ pub struct Gemv {
     pub output: Output,
     /// How the columns of left-over units are split.
     pub split: Option<SplitK>,
+    /// The pieces of its weights, where blocks of rows share them.
+    pub dealt: Vec<Dealt>,
 }
 
 /// The kind of a projection's tiles.
@@ -104,6 +107,10 @@ pub enum Output {
     },
 }
 
+/// Rows of a step from which norms before projections are phases of their own: a worker norms a row
+/// or two, instead of multiplying every tile with the norm's weights and squaring all inputs.
+const NORMED_ROWS: u32 = 65;
+
 /// Rows of each worker in the last projection that does not add to the residual.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LastRows(pub(crate) Vec<u32>);
@@ -116,19 +123,20 @@ pub(crate) fn owned(plan: &Plan, rows: u32) -> Vec<Range<u32>> {
 
 /// Adds the phase of a product.
 pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
-    let input = input(product, planner);
+    let (input, norm) = input(product, planner);
     let weights: Vec<BufferId> = product.weights.iter().map(|&weight| planner.known(weight)).collect();
     let rows: u32 = weights.iter().map(|&weight| planner.plan.extent(weight)).sum();
     let tiles = tiles(planner, product.kind);
     let gemv = |planner: &Planner<'_>, output| Gemv {
         tiles,
         input,
-        norm: product.norm.map(|norm| planner.known(norm)),
+        norm,
         k: product.k,
         weights: weights.clone(),
         biases: product.biases.iter().map(|bias| bias.map(|bias| planner.known(bias))).collect(),
         output,
         split: None,
+        dealt: Vec::new(),
     };
     match &product.output {
         Delivered::Store(values) => {
@@ -165,22 +173,30 @@ pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
             let mut gemv = gemv(planner, Output::Residual { before, after: held, packets, function });
             let owned = owned(&planner.plan, rows);
             split_k::plan(planner, &mut gemv, &owned);
+            gemv.dealt = blocks::dealt(planner, &owned);
             stream(planner, &owned, product.kind, product.k);
-            planner.phase(gemv, owned.into_iter().map(Work::Rows).collect());
+            planner.phase(gemv, blocks::works(&planner.plan, &owned));
         }
     }
 }
 
-/// Returns what a product reads. A residual whose phase can wait is added up here; else all
-/// residuals have their phases first.
-fn input(product: &Product, planner: &mut Planner<'_>) -> Input {
+/// Returns what a product reads, and the weight of the norm that it computes. A residual whose phase
+/// can wait is added up here; else all residuals have their phases first.
+fn input(product: &Product, planner: &mut Planner<'_>) -> (Input, Option<BufferId>) {
+    let norm = product.norm.map(|norm| planner.known(norm));
     if let Some(sum) = rms_norm::unsettled(planner, product.input) {
-        return Input::Sum(sum);
+        return (Input::Sum(sum), norm);
     }
     rms_norm::settle(planner);
-    match residual::embedded(&planner.plan) == Some(product.input) {
-        true => Input::Embedding,
-        false => Input::Packets(planner.known(product.input)),
+    if residual::embedded(&planner.plan) == Some(product.input) {
+        return (Input::Embedding, norm);
+    }
+    let input = planner.known(product.input);
+    match norm {
+        Some(weight) if planner.plan.rows() >= Some(NORMED_ROWS) => {
+            (Input::Packets(rms_norm::normed(planner, input, weight)), None)
+        }
+        _ => (Input::Packets(input), norm),
     }
 }
 
@@ -216,13 +232,23 @@ fn spread(planner: &mut Planner<'_>, mut gemv: Gemv, rows: u32, fold: u32) -> Ve
     let of_units = |units: Range<u32>| (units.start * UNIT).min(rows)..(units.end * UNIT).min(rows);
     let rows: Vec<Range<u32>> = units.into_iter().map(of_units).collect();
     split_k::plan(planner, &mut gemv, &rows);
+    let of_rows = |rows: &Range<u32>| rows.start / fold..rows.end / fold;
+    let parts: Vec<Range<u32>> = rows.iter().map(of_rows).collect();
+    // Few rows have wanted logits.
+    let in_blocks = !matches!(gemv.output, Output::Logits { .. });
+    if in_blocks {
+        gemv.dealt = blocks::dealt(planner, &parts);
+    }
     stream(planner, &rows, gemv.tiles.kind, gemv.k);
-    let parts: Vec<Range<u32>> = rows.into_iter().map(|rows| rows.start / fold..rows.end / fold).collect();
     if gemv.sum().is_some() {
         rms_norm::leave_scale(planner, &parts);
     }
     planner.plan.shared.set(LastRows(parts.iter().map(|rows| rows.end - rows.start).collect()));
-    planner.phase(gemv, parts.iter().cloned().map(Work::Rows).collect());
+    let works = match in_blocks {
+        true => blocks::works(&planner.plan, &parts),
+        false => parts.iter().cloned().map(Work::Rows).collect(),
+    };
+    planner.phase(gemv, works);
     parts
 }
 
@@ -258,15 +284,19 @@ impl PhaseKind for Gemv {
     }
 
     fn calls(&self, task: &mut TaskCalls<'_>, worker: u32, work: &Work) {
-        if let Work::Rows(rows) = work {
+        if let Some(rows) = work.elements() {
             let x = self.input(task, worker);
             self.products(task, x, rows);
         }
     }
 
     fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
-        let Work::Rows(rows) = work else { return Record::default() };
+        let (Some(rows), Some(own)) = (work.elements(), work.own()) else { return Record::default() };
         let units = self.units(rows);
+        let (pieces, pieces_at) = match work.rows() {
+            Some(_) => blocks::encode(encoder, &self.dealt, rows, |rows| self.units(rows)),
+            None => (0, 0),
+        };
         let (kind, to) = match &self.output {
             Output::Store(outputs) => (OUT_STORE, outputs.first().copied()),
             Output::Residual { packets, .. } => (OUT_RESIDUAL, Some(*packets)),
@@ -295,20 +325,21 @@ impl PhaseKind for Gemv {
                 None if has_bias => encoder.constant(self.biases[0]) + rows.start,
                 None => 0,
             },
-            layer: split.map_or(0, |(split, _)| split.kept | split.helpers << 8),
+            layer: split.map_or(encoder.step_rows(work), |(split, _)| split.kept | split.helpers << 8),
+            aux: pieces,
             partial: match (sum, split) {
                 (Some(sum), _) => encoder.packet(sum.residual),
                 (None, Some((split, unit))) => encoder.element(split.addends, split.of_helper(unit, 0).start),
-                (None, None) => 0,
+                (None, None) => pieces_at,
             },
-            tape: units * unit_bytes(self.tiles.kind, self.k),
+            tape: self.units(own) * unit_bytes(self.tiles.kind, self.k),
             shape: shape | cut(self.k).0 << GEMV_DEPTH_BIT | flags << GEMV_FLAGS_BIT,
             ..Record::default()
         }
     }
 
     fn piece(&self, plan: &Plan, work: &Work) -> Option<Piece> {
-        let Work::Rows(rows) = work else { return None };
+        let rows = work.own().filter(|own| !own.is_empty())?;
         let interleaved = matches!(self.output, Output::Gated { .. });
         let mut before = 0;
         let mut parts = Vec::new();
@@ -338,7 +369,7 @@ impl PhaseKind for Gemv {
     }
 
     fn load(&self, _cost: &CostModel, _plan: &Plan, work: &Work, _pos: u32) -> Option<Load> {
-        let Work::Rows(rows) = work else { return None };
+        let rows = work.own()?;
         let units = self.units(rows);
         let given = self.split_unit(rows).map_or(0, |(split, _)| self.k - first_column(self.k, split.kept));
         let weights = f64::from(units) * f64::from(UNIT * self.k) - f64::from(UNIT * given);

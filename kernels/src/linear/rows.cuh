@@ -13,9 +13,31 @@
 #if AMK_ROWS
 constexpr u32 SETS = 2;               // of four rows of a narrow step, there or not
 constexpr u32 UNIT_SUMS = SETS * 128; // bytes of a warp's sums of a unit
-// Of the residual, per row of the step.
-constexpr u32 OWN_ROWS =
-    AMK_WIDE ? MAX_WIDE_OWN / AMK_ROWS / AMK_UNIT * AMK_UNIT : MAX_OWN_ROWS / (4 * SETS);
+// Of the residual, per row of the step: where blocks of rows share out the weights, those of some
+// neighbours.
+constexpr u32 OWN_ROWS = (AMK_ROWS + BLOCK_ROWS - 1) / BLOCK_ROWS * MAX_STEP_OWN;
+
+// The residual of the rows of the model that each worker owns, for a block of rows, where the
+// shared memory is too small for it. No worker reads that of another.
+#if AMK_ROWS > HELD_IN_SHARED
+__device__ float residuals[AMK_WORKERS][BLOCK_ROWS][OWN_ROWS];
+#endif
+// The residual of the rows of the model that this worker owns, for a row of the step.
+AMK_DEVICE float* held_rows(const Worker& w, u32 row) {
+#if AMK_ROWS > HELD_IN_SHARED
+    return residuals[blockIdx.x][row % BLOCK_ROWS];
+#else
+    return w.s.residual + row * OWN_ROWS;
+#endif
+}
+
+// The first row of the step that a record is for, and how many of the first `most` it is for.
+AMK_DEVICE u32 step_row(const Record& r) { return AMK_WIDE ? r.layer & 0xffff : 0; }
+AMK_DEVICE u32 step_rows(const Record& r, u32 most) {
+    if (!AMK_WIDE || !r.layer) return most;
+    const u32 first = step_row(r), end = min(r.layer >> 16, most);
+    return end > first ? end - first : 0;
+}
 #endif
 
 #if AMK_ROWS && !AMK_WIDE
@@ -304,7 +326,7 @@ AMK_DEVICE void deliver_rows(Worker& w, const Record& r, const GemvShape& g, u32
         if (g.output == OUT_RESIDUAL && g.function()) y = map_product(g.function(), y);
 #endif
         if (g.output == OUT_RESIDUAL) {
-            float& held = w.s.residual[row * OWN_ROWS + at];
+            float& held = held_rows(w, row)[at];
             y += held, held = y;
         }
 #if AMK_MAPS

@@ -113,7 +113,7 @@ pub(crate) fn project(plan: &Plan) -> String {
     if plan.is_wide() {
         return format!(
             "{functions}AMK_DEVICE void project(Worker& w, const Record& r) {{\
-             \n    gemv_wide(w, r, [&](const GemvShape& g, const WideGroup& c) {{ {} }});\n}}\n",
+             \n    gemv_wide(w, r, [&](const GemvShape& g, const WideGroup& c, u32 all) {{ {} }});\n}}\n",
             by_kind(plan)
         );
     }
@@ -156,7 +156,7 @@ fn tiles(plan: &Plan) -> String {
 fn by_kind(plan: &Plan) -> String {
     let kinds = kinds(plan);
     let case = |(number, kind): (usize, &&TileKind)| {
-        let call = format!("multiply_wide<{}>(w, r, g, c);", kind.cpp);
+        let call = format!("multiply_wide<{}>(w, r, g, c, all);", kind.cpp);
         if number + 1 < kinds.len() { format!("if (any(g.kind == {number})) {call} else ") } else { call }
     };
     kinds.iter().enumerate().map(case).collect()
@@ -198,7 +198,7 @@ mod tests {
         let output = Output::Store(Vec::new());
         let (input, weights, biases) = (Input::Packets(BufferId(0)), Vec::new(), Vec::new());
         let tiles = Tiles { number: 0, kind: TileKind::of(None, 0) };
-        Gemv { tiles, input, norm, k, weights, biases, output, split: None }
+        Gemv { tiles, input, norm, k, weights, biases, output, split: None, dealt: Vec::new() }
     }
 
     #[test]

@@ -49,17 +49,20 @@ AMK_DEVICE void copy_runs(u32 lane, u32 count, u32 bytes, u32 barrier, To to, Fr
 
 // How a group of units is computed.
 struct WideGroup {
-    u32 tiles, columns;
-    u32 first, units;  // of the record's
-    u32 parts, shares; // teams by units, and by tiles of a stage
-    u32 tile;          // bytes of a tile
-    u32 step, log;     // tiles of a stage, and its logarithm
-    u32 block;         // bytes of 64 inputs of all columns
-    u32 bytes, stages; // of a stage; stages in memory
+    u32 tiles;
+    u32 column, columns; // the first, and how many
+    u32 first, units;    // of the record's
+    u32 parts, shares;   // teams by units, and by tiles of a stage
+    u32 tile;            // bytes of a tile
+    u32 step, log;       // tiles of a stage, and its logarithm
+    u32 block;           // bytes of 64 inputs of all columns
+    bool norms;          // the stages have the norm's weights
+    u32 bytes, stages;   // of a stage; stages in memory
 
-    AMK_DEVICE WideGroup(const Record& r, const GemvShape& g, u32 first, u32 columns)
-        : tiles(g.tiles()), columns(columns), first(first), units(min(r.units - first, WIDE_UNITS)),
-          tile(tile_bytes(g.kind)) {
+    AMK_DEVICE WideGroup(const Record& r, const GemvShape& g, u32 first, u32 column, u32 columns)
+        : tiles(g.tiles()), column(column), columns(columns), first(first),
+          units(min(r.units - first, WIDE_UNITS)), tile(tile_bytes(g.kind)),
+          norms(g.flags & GEMV_NORM) {
         parts = units <= TEAM_UNITS ? 1 : units <= 2 * TEAM_UNITS ? 2 : 4;
         shares = TEAMS / parts, block = wide_columns(columns) * LINE;
         // A stage costs a wait whatever its length. Tiles are shared out alike in stages of any
@@ -73,7 +76,7 @@ struct WideGroup {
         stages = min((WIDE_MEMORY - (reach > bytes ? reach - bytes : 0)) / bytes, WIDE_STAGES);
     }
     AMK_DEVICE u32 stage(u32 step) const {
-        return whole(weights(step)) + whole(step / 2 * block + 64 * step);
+        return whole(weights(step)) + whole(step / 2 * block + (norms ? 64 * step : 0));
     }
     AMK_DEVICE u32 weights(u32 step) const { return units * step * tile; }
     // What products read of the inputs begins at multiples of 1024.
@@ -96,20 +99,43 @@ AMK_DEVICE void await_stage(const Worker& w, u32 barrier, u32 parity) {
         if (any(w.abandoned())) break;
 }
 
-// Tells the copying warps what to copy for a group: where its tiles are, and its inputs.
-AMK_DEVICE void list_copies(Worker& w, const Record& r, const GemvShape& g, const WideGroup& c) {
+// A unit of weights: its piece of a tape, its number there, and the units of the piece.
+struct UnitPlace {
+    const u8* piece;
+    u32 unit, units;
+
+    // Unit `unit` of a record: on the worker's own tape, or on the pieces that the arguments name.
+    AMK_DEVICE UnitPlace(const Worker& w, const Record& r, u32 unit)
+        : piece(w.tape), unit(unit), units(r.units) {
+        if (!r.aux) return;
+        const u32* words = w.p.arguments + r.partial;
+        for (u32 i = 1; i < r.aux && this->unit >= words[1] >> 16; i++)
+            this->unit -= words[1] >> 16, words += 2;
+        units = words[1] >> 16;
+        piece = (const u8*)w.p.tape + w.p.tape_at[words[1] & 0xffff] + (u64)words[0] * 16;
+    }
+    // Where its tiles of a pass over k begin.
+    AMK_DEVICE u64 tiles(const GemvCut& cut, u32 pass, u32 tile) const {
+        const u32 first = unit / AMK_GROUP_UNITS * AMK_GROUP_UNITS,
+                  group = min(units - first, (u32)AMK_GROUP_UNITS);
+        return (u64)(piece + (first * cut.tiles + cut.first(pass) * group +
+                              (unit - first) * cut.count(pass)) *
+                                 tile);
+    }
+};
+
+// Tells the copying warps what to copy for a group: where its tiles are, and its inputs. `all`: the
+// columns of the step, of which the group has some.
+AMK_DEVICE void list_copies(Worker& w, const Record& r, const GemvShape& g, const WideGroup& c,
+                            u32 all) {
     const GemvCut cut(g.k);
     const bool embeds = g.input != IN_PACKETS;
     await_stage(w, shared_address(&w.s.copies_taken), ~w.filled >> WIDE_STAGES & 1);
     w.filled ^= 1 << WIDE_STAGES;
     for (u32 i = w.thread(); i < cut.passes * WIDE_UNITS; i += THREADS) {
-        const u32 pass = i / WIDE_UNITS, unit = c.first + i % WIDE_UNITS,
-                  first = unit / AMK_GROUP_UNITS * AMK_GROUP_UNITS;
-        if (unit >= r.units) continue;
-        w.s.tile_at[pass][i % WIDE_UNITS] =
-            (u64)(w.tape + (first * cut.tiles + cut.first(pass) * group_units(r, first) +
-                            (unit - first) * cut.count(pass)) *
-                               c.tile);
+        const u32 pass = i / WIDE_UNITS, unit = c.first + i % WIDE_UNITS;
+        if (unit < r.units)
+            w.s.tile_at[pass][i % WIDE_UNITS] = UnitPlace(w, r, unit).tiles(cut, pass, c.tile);
     }
     if (w.thread() == 0) {
         CopyList& list = w.s.copies;
@@ -119,7 +145,9 @@ AMK_DEVICE void list_copies(Worker& w, const Record& r, const GemvShape& g, cons
         list.pass = cut.depth * AMK_WARPS;
         list.inputs = embeds ? (u64)w.p.embedding : (u64)(w.p.packets + (u64)r.input * AMK_ROWS);
         list.pitch = embeds ? w.p.hidden * 2 : 0;
-        list.gathers = embeds || c.columns != w.p.row_count;
+        list.gathers = embeds || all != w.p.row_count;
+        list.first = c.column;
+        if (!list.gathers) list.inputs += c.column * LINE;
         list.gamma = g.flags & GEMV_NORM ? (u64)(w.p.constants + r.norm) : 0;
         // The memory would idle until the next phase has its inputs. With many rows these and not
         // the weights take the time.
@@ -147,13 +175,13 @@ AMK_DEVICE void gather(const Shared& s, u32 lane, u32 inputs, u32 from, u32 here
         const u32 column = i >> (c.log + 2), piece = i & ((4 << c.log) - 1);
         if (piece >= here * 4) continue;
         if (!c.pitch) {
-            const u32 row = s.order[column], of = from * 4 + piece;
+            const u32 row = s.order[c.first + column], of = from * 4 + piece;
             copy_16(inputs + input_place(c.block, column, piece),
                     (const u8*)c.inputs + ((u64)(of / 8) * AMK_ROWS + row) * 128 +
                         ((of ^ row) & 7) * 16);
             continue;
         }
-        const u8* of = (const u8*)c.inputs + (u64)s.rows[column].token * c.pitch;
+        const u8* of = (const u8*)c.inputs + (u64)s.rows[c.first + column].token * c.pitch;
         for (u32 k = 0; k < 4; k++)
             copy_4(inputs + input_place(c.block, column, (piece & ~1u) | (k & 1)) +
                        (piece % 2 * 2 + k / 2) * 4,

@@ -301,13 +301,14 @@ AMK_DEVICE void multiply_in_registers(Worker& w, const WideGroup& c, const TeamP
 // Multiplies a group of units, and leaves the teams' sums and the columns' scales in the memory of
 // the stages.
 template <class T, u32 COLUMNS>
-AMK_DEVICE void wide_products(Worker& w, const Record& r, const GemvShape& g, const WideGroup& c) {
+AMK_DEVICE void wide_products(Worker& w, const Record& r, const GemvShape& g, const WideGroup& c,
+                              u32 all) {
     const TeamPart team(w, c);
     const bool norms = g.flags & GEMV_NORM;
     WideSums<COLUMNS> sums = {};
     Squares squares(w);
-    list_copies(w, r, g, c);
-    await_inputs(w, r, c.first);
+    list_copies(w, r, g, c, all);
+    await_inputs(w, r, c.first || c.column > step_row(r));
     if (FROM_MEMORY<T> && team.busy && !norms)
         multiply_from_memory(w, c, team, sums);
     else
@@ -336,67 +337,91 @@ AMK_DEVICE float2 wide_pair(const Worker& w, const WideGroup& c, u32 column, u32
     return make_float2(y.x * scale, y.y * scale);
 }
 
-// Adds the shares and delivers, two elements a thread.
-AMK_DEVICE void deliver_wide(Worker& w, const Record& r, const GemvShape& g, const WideGroup& c) {
+// Two elements of the output, of the rows of the weights from `at` on in the group: for a row of
+// the step or a wanted one, column `column` of the group. `held`: the residual.
+AMK_DEVICE void deliver_pair(Worker& w, const Record& r, const GemvShape& g, const WideGroup& c,
+                             u32 column, u32 at, float scale, float2 held) {
     const bool gated = g.output == OUT_GATED;
-    const u32 len = c.units * AMK_UNIT, pairs = gated ? len / 4 : len / 2;
-    for (u32 i = w.thread(); i < c.columns * pairs; i += THREADS) {
-        const u32 column = i / pairs, at = i % pairs * (gated ? 4 : 2);
-        const float scale = load_shared_one(wide_scales(w, c) + 4 * column);
-        float2 y = wide_pair(w, c, column, at, scale);
-        const u32 row = c.first * AMK_UNIT + at; // within the task
-        if (g.output == OUT_LOGITS) {
+    float2 y = wide_pair(w, c, column, at, scale);
+    const u32 row = c.first * AMK_UNIT + at, of = c.column + column;
+    if (g.output == OUT_LOGITS) {
 #if AMK_MAPS
-            if (g.function())
-                y = make_float2(map_product(g.function(), y.x), map_product(g.function(), y.y));
-#endif
-            *(float2*)(w.p.logits + (u64)column * w.p.logit_stride + r.row + row) = y;
-            continue;
-        }
-        if (g.flags & GEMV_BIAS)
-            y.x += constant(w.p.constants, r.bias + row),
-                y.y += constant(w.p.constants, r.bias + row + 1);
-        if (gated) { // rows are (gate, up) pairs
-            const float2 next = wide_pair(w, c, column, at + 2, scale);
-            y = make_float2(gate_products(g.function(), y.x, y.y),
-                            gate_products(g.function(), next.x, next.y));
-        }
-#if AMK_MAPS && AMK_SUMMANDS
-        if (g.output == OUT_RESIDUAL && g.function())
+        if (g.function())
             y = make_float2(map_product(g.function(), y.x), map_product(g.function(), y.y));
 #endif
-        if (g.output == OUT_RESIDUAL) {
-            float2& held = *(float2*)(w.s.residual + column * OWN_ROWS + row);
-            y.x += held.x, y.y += held.y, held = y;
-        }
-#if AMK_MAPS
-        if (g.output == OUT_STORE && g.function())
-            y = make_float2(map_product(g.function(), y.x), map_product(g.function(), y.y));
-#endif
-        *pair_at(w, r.output, gated ? row / 4 : row / 2, column) = pack_bf16(y.x, y.y);
+        *(float2*)(w.p.logits + (u64)of * w.p.logit_stride + r.row + row) = y;
+        return;
     }
+    if (g.flags & GEMV_BIAS)
+        y.x += constant(w.p.constants, r.bias + row),
+            y.y += constant(w.p.constants, r.bias + row + 1);
+    if (gated) { // rows are (gate, up) pairs
+        const float2 next = wide_pair(w, c, column, at + 2, scale);
+        y = make_float2(gate_products(g.function(), y.x, y.y),
+                        gate_products(g.function(), next.x, next.y));
+    }
+#if AMK_MAPS
+    const bool maps = g.output == OUT_STORE || (AMK_SUMMANDS && g.output == OUT_RESIDUAL);
+    if (maps && g.function())
+        y = make_float2(map_product(g.function(), y.x), map_product(g.function(), y.y));
+#endif
+    if (g.output == OUT_RESIDUAL) {
+        y.x += held.x, y.y += held.y;
+        *(float2*)(held_rows(w, of) + row) = y;
+    }
+    *pair_at(w, r.output, gated ? row / 4 : row / 2, of) = pack_bf16(y.x, y.y);
+}
+
+// Adds the shares and delivers, two elements a thread: lanes have neighbouring pairs of a column.
+AMK_DEVICE void deliver_wide(Worker& w, const Record& r, const GemvShape& g, const WideGroup& c) {
+    constexpr u32 AT_ONCE = 2; // columns whose residuals are loaded together
+    const u32 each = g.output == OUT_GATED ? 4 : 2, pairs = c.units * AMK_UNIT / each,
+              log = min(32u - __clz(pairs - 1), 5u), apart = THREADS >> log;
+    for (u32 first = w.thread() >> log; first < c.columns; first += AT_ONCE * apart)
+        for (u32 pair = w.lane & ((1 << log) - 1); pair < pairs; pair += 1 << log) {
+            float2 held[AT_ONCE] = {};
+            float scale[AT_ONCE] = {};
+#pragma unroll
+            for (u32 j = 0; j < AT_ONCE; j++) {
+                const u32 column = first + j * apart;
+                if (column >= c.columns) break;
+                scale[j] = load_shared_one(wide_scales(w, c) + 4 * column);
+                if (g.output == OUT_RESIDUAL)
+                    held[j] = *(const float2*)(held_rows(w, c.column + column) +
+                                               c.first * AMK_UNIT + pair * each);
+            }
+#pragma unroll
+            for (u32 j = 0; j < AT_ONCE; j++)
+                if (first + j * apart < c.columns)
+                    deliver_pair(w, r, g, c, first + j * apart, pair * each, scale[j], held[j]);
+        }
     fence_copies(); // other workers copy what was stored
 }
 
 // Multiplies a group of units whose tiles are `T`.
 template <class T>
-AMK_DEVICE void multiply_wide(Worker& w, const Record& r, const GemvShape& g, const WideGroup& c) {
+AMK_DEVICE void multiply_wide(Worker& w, const Record& r, const GemvShape& g, const WideGroup& c,
+                              u32 all) {
     if (WIDE_COLUMNS == 32 && wide_columns(c.columns) == 16)
-        wide_products<T, 16>(w, r, g, c);
+        wide_products<T, 16>(w, r, g, c, all);
     else
-        wide_products<T, WIDE_COLUMNS>(w, r, g, c);
+        wide_products<T, WIDE_COLUMNS>(w, r, g, c, all);
 }
 
-// Runs a projection for all rows, or for those whose logits are wanted. `multiply` is
+// Runs a projection for the record's rows, or for those whose logits are wanted. `multiply` is
 // `multiply_wide` with the tiles of the projection.
 template <class F> AMK_DEVICE void gemv_wide(Worker& w, const Record& r, F multiply) {
     const GemvShape g(r.shape);
-    const u32 columns = g.output == OUT_LOGITS ? w.s.wanted : w.p.row_count;
-    if (columns == 0) return before_task(w, r);
+    const u32 all = g.output == OUT_LOGITS ? w.s.wanted : w.p.row_count,
+              end = step_row(r) + step_rows(r, all);
+    if (end == step_row(r)) return before_task(w, r);
 #pragma unroll 1
-    for (u32 first = 0; first < r.units; first += WIDE_UNITS) {
-        const WideGroup c(r, g, first, columns);
-        multiply(g, c);
+    for (u32 i = 0, of_units = (r.units + WIDE_UNITS - 1) / WIDE_UNITS;; i++) {
+        const u32 first = i % of_units * WIDE_UNITS,
+                  column = step_row(r) + i / of_units * WIDE_COLUMNS;
+        if (column >= end) break;
+        const WideGroup c(r, g, first, column, min(end - column, WIDE_COLUMNS));
+        multiply(g, c, all);
         w.stamp(TRACE_PRODUCT);
         w.sync();
         w.stamp(TRACE_GATHERED);

@@ -1,13 +1,13 @@
 //! Decodes the residual from the embedding or from packets.
 
 use super::phase::Embed;
-use crate::abi::most_own_rows;
 use crate::fused::Shared;
+use crate::linear::blocks::check_held;
 use amk::ir::Param;
 use amk_cuda::image::Record;
 use amk_cuda::image::abi::UNIT;
 use amk_cuda::image::decode::{
-    DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, only, read, rows, write,
+    DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, for_rows, only, read, rows, write,
 };
 use amk_cuda::plan::Plan;
 use amk_cuda::set::RecordKind;
@@ -34,8 +34,9 @@ fn by_rows(plan: &Plan, (function, arguments): (&str, &str)) -> String {
 }
 
 fn embed<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    only(record, &["units", "row", "output", "shape"])?;
-    let own = own_rows(record, places.program.rows)?;
+    only(record, &["units", "row", "output", "shape", "layer"])?;
+    let of_step = places.step_rows(record)?;
+    let own = own_rows(record, places)?;
     let held = write("units, row", Place::Kept("residual"), std::slice::from_ref(&own));
     let unscaled = |local| Shared::of(places.image).embedding_scale.map(|_| Place::Local(local));
     let mut calls = lookup(places, state, own.clone(), unscaled(0), held)?;
@@ -48,7 +49,7 @@ fn embed<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> R
         }
         (shape, _) => return Err(Refusal::new("shape", format!("is {shape}, expected 0 or 1"))),
     }
-    Ok(calls)
+    Ok(for_rows(calls, of_step.as_ref()))
 }
 
 /// Decodes the columns of the token's row of the embedding table. A scaled embedding has a place
@@ -77,8 +78,9 @@ pub(crate) fn lookup<'p>(
 }
 
 fn adopt<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    only(record, &["units", "row", "input", "shape"])?;
-    let own = own_rows(record, places.program.rows)?;
+    only(record, &["units", "row", "input", "shape", "layer"])?;
+    let of_step = places.step_rows(record)?;
+    let own = own_rows(record, places)?;
     let format = match record.shape {
         0 => Format::Words,
         1 => Format::Pairs,
@@ -88,14 +90,14 @@ fn adopt<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> 
     let (from, elements) = places.elements("input, units, row", at, own.end - own.start, format)?;
     let operands =
         vec![read("input, units, row", from, &[elements]), write("units, row", Place::Kept("residual"), &[own])];
-    Ok(vec![DecodedCall::new("amk_kernels::adopt", operands)])
+    Ok(for_rows(vec![DecodedCall::new("amk_kernels::adopt", operands)], of_step.as_ref()))
 }
 
 /// Decodes the rows of the residual that the worker owns.
-fn own_rows(record: &Record, rows_of_step: Option<u32>) -> Result<Range<u32>, Refusal> {
+fn own_rows(record: &Record, places: &Places<'_>) -> Result<Range<u32>, Refusal> {
     let own = rows(record, UNIT)?;
-    let fits = record.units > 0 && own.end - own.start <= most_own_rows(rows_of_step) && own.start.is_multiple_of(UNIT);
-    if fits {
+    check_held(record, places, own.end - own.start)?;
+    if record.units > 0 && own.start.is_multiple_of(UNIT) {
         Ok(own)
     } else {
         Err(Refusal::new("units, row", format!("give the rows {own:?}, which a worker cannot hold")))

@@ -4,12 +4,13 @@
 use super::phase::{self, Embed};
 use crate::fused::Decoder;
 use crate::layer_norm::CentredNorm;
+use crate::linear::blocks::works;
 use crate::linear::group::Product;
 use crate::rms_norm::NormedResidual;
 use amk::ir::program::BufferKind;
 use amk::ir::{DType, Exchange, TensorId};
 use amk_cuda::Extensions;
-use amk_cuda::plan::{Flow, FusedGroup, Grouping, Planner, Unsupported, Work};
+use amk_cuda::plan::{Flow, FusedGroup, Grouping, Planner, Unsupported};
 use amk_cuda::set::Fusion;
 
 const EMBED: &str = "amk_kernels::embed";
@@ -141,7 +142,8 @@ impl FusedGroup for EmbedGroup {
         phase::begin(&mut planner.plan, self.value, to);
         let published = self.published.then(|| planner.value(self.value, DType::BF16));
         let owned = crate::linear::phase::owned(&planner.plan, hidden);
-        planner.phase(Embed { to, published }, owned.into_iter().map(Work::Rows).collect());
+        let works = works(&planner.plan, &owned);
+        planner.phase(Embed { to, published }, works);
         Ok(())
     }
 }

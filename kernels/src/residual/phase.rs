@@ -1,6 +1,7 @@
 //! Phases that set the workers' residual, each its own rows, from the embedding or from packets.
 
 use crate::fused::Decoder;
+use crate::linear::blocks::works;
 use crate::linear::phase::owned;
 use amk::ir::program::BufferKind;
 use amk::ir::{BufferId, DType, Exchange, Param, TensorId};
@@ -68,8 +69,8 @@ pub(crate) fn held(planner: &mut Planner<'_>, value: TensorId, rows: u32) -> Buf
     let from = planner.known(value);
     let name = format!("adopted.{number}.{}", planner.flow.tensor(value).name);
     let to = planner.activation(&name, DType::F32, &[rows], Exchange::Counter);
-    let owned = owned(&planner.plan, rows);
-    planner.phase(Adopt { from, to }, owned.into_iter().map(Work::Rows).collect());
+    let works = works(&planner.plan, &owned(&planner.plan, rows));
+    planner.phase(Adopt { from, to }, works);
     to
 }
 
@@ -102,7 +103,7 @@ impl PhaseKind for Embed {
     }
 
     fn calls(&self, task: &mut TaskCalls<'_>, worker: u32, work: &Work) {
-        if let Work::Rows(rows) = work {
+        if let Some(rows) = work.elements() {
             for to in [self.to].into_iter().chain(self.published) {
                 look_up(task, worker, rows.clone(), to);
             }
@@ -110,8 +111,9 @@ impl PhaseKind for Embed {
     }
 
     fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
-        let Work::Rows(rows) = work else { return Record::default() };
+        let Some(rows) = work.elements() else { return Record::default() };
         Record {
+            layer: encoder.step_rows(work),
             output: self.published.map_or(0, |to| encoder.element(to, rows.start)),
             shape: u32::from(self.published.is_some()),
             ..encoder.of_rows("EMBED", rows)
@@ -133,18 +135,19 @@ impl PhaseKind for Adopt {
     }
 
     fn calls(&self, task: &mut TaskCalls<'_>, _worker: u32, work: &Work) {
-        if let Work::Rows(rows) = work {
+        if let Some(rows) = work.elements() {
             let operands = vec![read(self.from, from_ref(rows)), write(self.to, from_ref(rows))];
             task.call("amk_kernels::adopt", operands, Vec::new());
         }
     }
 
     fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
-        let Work::Rows(rows) = work else { return Record::default() };
+        let Some(rows) = work.elements() else { return Record::default() };
         let buffer = encoder.plan.program.buffers.get(self.from.index());
         let pairs = buffer.is_some_and(|buffer| buffer.dtype == DType::BF16);
         let input = encoder.packet(self.from);
-        Record { input, shape: u32::from(pairs), ..encoder.of_rows("ADOPT", rows) }
+        let layer = encoder.step_rows(work);
+        Record { input, shape: u32::from(pairs), layer, ..encoder.of_rows("ADOPT", rows) }
     }
 
     fn same(&self, other: &dyn PhaseKind) -> bool {

@@ -5,18 +5,20 @@
 #if AMK_ROWS
 // Calls `f` with a row of the step, the index of an own row, and its place in the residual.
 template <class F> AMK_DEVICE void for_own(Worker& w, const Record& r, F f) {
-    const u32 own = r.units * AMK_UNIT;
-    for (u32 i = w.thread(); i < own * w.p.row_count; i += AMK_WARPS * 32)
-        f(i / own, i % own, w.s.residual[i / own * OWN_ROWS + i % own]);
+    const u32 own = r.units * AMK_UNIT, rows = step_rows(r, w.p.row_count);
+    for (u32 i = w.thread(); i < own * rows; i += AMK_WARPS * 32) {
+        const u32 row = step_row(r) + i / own;
+        f(row, i % own, held_rows(w, row)[i % own]);
+    }
     w.sync();
 }
 // Publishes the own rows of the residual.
 AMK_DEVICE void publish_own(Worker& w, const Record& r) {
     const u32 pairs = r.units * AMK_UNIT / 2;
-    for (u32 i = w.thread(); i < pairs * stored_rows(w); i += AMK_WARPS * 32) {
-        const u32 row = i / pairs, pair = i % pairs;
+    for (u32 i = w.thread(); i < pairs * step_rows(r, stored_rows(w)); i += AMK_WARPS * 32) {
+        const u32 row = step_row(r) + i / pairs, pair = i % pairs;
         const bool here = row < w.p.row_count;
-        const float* held = w.s.residual + (here ? row * OWN_ROWS : 0) + 2 * pair;
+        const float* held = held_rows(w, here ? row : 0) + 2 * pair;
         put_word(w, pair_at(w, r.output, pair, row), pack_bf16(held[0], held[1]), here);
     }
 }

@@ -2,14 +2,15 @@
 
 use super::LastSum;
 use super::phase::{Norm, NormBy, NormRows};
-use crate::abi::{NORM_ADDED, NORM_BIASED, NORM_CENTRED, NORM_COMPUTED, NORM_KNOWN, NORM_LENGTH, most_own_rows};
+use crate::abi::{NORM_ADDED, NORM_BIASED, NORM_CENTRED, NORM_COMPUTED, NORM_KNOWN, NORM_LENGTH};
 use crate::attention::step_rows;
 use crate::fused::Shared;
+use crate::linear::blocks::check_held;
 use amk::ir::Param;
 use amk_cuda::image::Record;
 use amk_cuda::image::abi::UNIT;
 use amk_cuda::image::decode::{
-    DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, only, read, rows, write,
+    DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, for_rows, only, read, rows, write,
 };
 use amk_cuda::plan::Plan;
 use amk_cuda::set::RecordKind;
@@ -75,7 +76,8 @@ fn normed<'p>(
 }
 
 fn norm<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    only(record, &["units", "input", "output", "shape", "row", "norm", "bias"])?;
+    only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "layer"])?;
+    let of_step = places.step_rows(record)?;
     let (len, part) = (record.shape & NORM_LENGTH, rows(record, UNIT)?);
     let flags = record.shape & !NORM_LENGTH;
     if flags & !(NORM_COMPUTED | NORM_ADDED | NORM_CENTRED | NORM_BIASED | NORM_KNOWN) != 0 {
@@ -103,17 +105,15 @@ fn norm<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Re
     let published = write("output", to, &[elements]);
     if flags & NORM_ADDED == 0 {
         calls.push(DecodedCall::new("amk_kernels::adopt", vec![x, published]));
-        return Ok(calls);
+        return Ok(for_rows(calls, of_step.as_ref()));
     }
-    if part.end - part.start > most_own_rows(places.program.rows) {
-        return Err(Refusal::new("units", format!("give the rows {part:?}, which a worker cannot hold")));
-    }
+    check_held(record, places, part.end - part.start)?;
     let held = Place::Kept("residual");
     for to in [write("units, row", held, from_ref(&part)), published] {
         let operands = vec![read("units, row", held, from_ref(&part)), x.clone(), to];
         calls.push(DecodedCall::new("amk_kernels::add", operands));
     }
-    Ok(calls)
+    Ok(for_rows(calls, of_step.as_ref()))
 }
 
 fn norm_rows<'p>(

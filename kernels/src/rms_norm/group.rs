@@ -3,13 +3,14 @@
 use super::phase::{self, Norm, NormBy, NormOutput};
 use crate::abi::most_own_rows;
 use crate::fused::Decoder;
+use crate::linear::blocks::works;
 use crate::linear::group::{Delivered, Product};
 use crate::residual;
 use amk::ir::program::BufferKind;
 use amk::ir::{BufferId, DType, Exchange, TensorId};
 use amk_cuda::Extensions;
 use amk_cuda::image::abi::UNIT;
-use amk_cuda::plan::{Flow, FusedGroup, Grouping, Planner, Unsupported, Work};
+use amk_cuda::plan::{Flow, FusedGroup, Grouping, Planner, Unsupported};
 use amk_cuda::set::Fusion;
 use std::ops::Range;
 
@@ -170,7 +171,7 @@ impl NormedResidual {
         let known = owned.iter().zip(known).filter(|(_, known)| **known).map(|(own, _)| own.clone()).collect();
         let output = NormOutput::Residual { before, after, packets };
         let norm = Norm { from, len: rows, by: remaining, output, known };
-        planner.phase(norm, owned.into_iter().map(Work::Rows).collect());
+        planner.phase(norm, works(&planner.plan, &owned));
     }
 }
 

@@ -10,7 +10,7 @@ pub(crate) use group::LastSum;
 pub use group::Sum;
 pub(crate) use group::{NormedResidual, NormedResiduals, leave_scale, settle, unsettled};
 pub use phase::{Norm, NormBy, NormOutput, NormRows};
-pub(crate) use phase::{Vector, norm_all};
+pub(crate) use phase::{Vector, norm_all, normed};
 
 use crate::dot::dot;
 use amk::prelude::*;

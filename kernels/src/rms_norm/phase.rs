@@ -4,7 +4,7 @@
 
 use crate::abi::{NORM_ADDED, NORM_BIASED, NORM_CENTRED, NORM_COMPUTED, NORM_KNOWN};
 use crate::fused::Decoder;
-use amk::ir::{BufferId, Operand, Param};
+use amk::ir::{BufferId, DType, Operand, Param};
 use amk_cuda::cost::{CostModel, Overhead};
 use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, UNIT, Work, early, even, read, rotated, same, write};
@@ -129,6 +129,18 @@ pub(crate) fn whole(planner: &mut Planner<'_>, from: BufferId, by: NormBy, to: B
     planner.phase(NormRows { from, len, by, to }, works.into_iter().map(Work::Rows).collect());
 }
 
+/// Returns the norm of a vector of a wide step by a weight. The first that asks adds its phase.
+pub(crate) fn normed(planner: &mut Planner<'_>, from: BufferId, weight: BufferId) -> BufferId {
+    let by = NormBy::RootMean(weight);
+    if let Some(known) = planner.plan.phases_of::<NormRows>().find(|norm| norm.from == from && norm.by == by) {
+        return known.to;
+    }
+    let name = planner.plan.program.buffers[weight.index()].name.clone();
+    let to = planner.packets(&format!("normed.{name}"), DType::BF16, &[planner.plan.extent(from)]);
+    whole(planner, from, by, to);
+    to
+}
+
 /// A vector that [`norm_all`] norms or passes on.
 #[derive(Clone, Copy)]
 pub(crate) struct Vector {
@@ -167,7 +179,7 @@ impl PhaseKind for Norm {
     }
 
     fn calls(&self, task: &mut TaskCalls<'_>, _worker: u32, work: &Work) {
-        let Work::Rows(rows) = work else { return };
+        let Some(rows) = work.elements() else { return };
         let mut x = self.from;
         if let Some(by) = self.by {
             x = by.normed(task, x, self.len);
@@ -187,7 +199,7 @@ impl PhaseKind for Norm {
     }
 
     fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
-        let Work::Rows(rows) = work else { return Record::default() };
+        let Some(rows) = work.elements() else { return Record::default() };
         let (to, added) = match self.output {
             NormOutput::Store(to) => (to, 0),
             NormOutput::Residual { packets, .. } => (packets, NORM_ADDED),
@@ -200,6 +212,7 @@ impl PhaseKind for Norm {
             shape: self.len | computed | added,
             norm: encoder.constant(self.by.map(NormBy::weight)),
             bias: encoder.constant(self.by.and_then(NormBy::bias)),
+            layer: encoder.step_rows(work),
             ..encoder.of_rows("NORM", rows)
         }
     }

@@ -13,51 +13,76 @@ template <class N> AMK_DEVICE NormScale row_scale(const Worker&, const Record&, 
     return {0, 1}; // see `norm_whole`
 }
 
-// The sum of all threads' values. `buffer`: what the next sum may not use.
-AMK_DEVICE float sum_of_worker(Worker& w, float sum, u32 buffer) {
-    sum = sum_of_warp(sum);
-    if (w.lane == 0) w.s.squares[buffer][w.warp] = sum;
-    w.sync();
-    float all = 0;
-    for (u32 warp = 0; warp < AMK_WARPS; warp++) all += w.s.squares[buffer][warp];
-    return all;
-}
+// Rows that a worker norms at a time, each by some of its warps.
+constexpr u32 NORM_ROWS_EACH = (AMK_ROWS + AMK_WORKERS - 1) / AMK_WORKERS,
+              NORM_TOGETHER = NORM_ROWS_EACH > 2 ? 4 : NORM_ROWS_EACH,
+              NORM_SHARES = AMK_WARPS / NORM_TOGETHER;
 
-// Norms whole vectors of a record's rows, one after the other.
-template <class N> AMK_DEVICE void norm_whole(Worker& w, const Record& r) {
-    const u32 len = N::centred() ? r.shape & NORM_LENGTH : r.shape, pairs = len / 2,
-              end = min(r.aux + r.units, w.p.row_count);
+// A thread's share of a row's vector: pieces of 16 bytes, four pairs each.
+struct NormShare {
+    static constexpr u32 HELD = 1; // pieces that stay in registers
+    const Worker& w;
+    const Record& r;
+    u32 row, first, pieces; // pieces: of the row, or 0 for a row that is not normed here
+
+    AMK_DEVICE NormShare(const Worker& w, const Record& r, u32 row, u32 end)
+        : w(w), r(r), row(row), first(w.warp % NORM_SHARES * 32 + w.lane),
+          pieces(row < end ? (r.shape & NORM_LENGTH) / 8 : 0) {}
+    AMK_DEVICE u32 at(u32 j) const { return first + j * NORM_SHARES * 32; }
+    AMK_DEVICE uint4 load(u32 piece) const {
+        return load_relaxed((const u64*)piece_at(w, r.input, piece, row));
+    }
+    // Calls `f` with each piece's number and its words.
+    template <class F> AMK_DEVICE void each(F f) const {
 #pragma unroll 1
-    for (u32 row = r.aux; row < end; row++) {
-        float sum = 0, mean = 0;
-        if constexpr (N::centred()) {
-            for (u32 i = w.thread(); i < pairs; i += NORM_THREADS) {
-                const u32 x = load_relaxed_u32(pair_at(w, r.input, i, row));
-                sum += bf16_low(x) + bf16_high(x);
-            }
-            mean = sum_of_worker(w, sum, 1) * __fdividef(1.0f, len), sum = 0;
-        }
-        for (u32 i = w.thread(); i < pairs; i += NORM_THREADS) {
-            const u32 x = load_relaxed_u32(pair_at(w, r.input, i, row));
-            if constexpr (N::centred()) {
-                const float a = bf16_low(x) - mean, b = bf16_high(x) - mean;
-                sum += fmaf(a, a, b * b);
-            } else
-                sum += square_of(x);
-        }
-        const float all = sum_of_worker(w, sum, 0);
-        const float scale = rsqrt_fast(all * __fdividef(1.0f, len) + w.p.eps);
-        for (u32 i = w.thread(); i < pairs; i += NORM_THREADS) {
-            const u32 x = load_relaxed_u32(pair_at(w, r.input, i, row));
-            float2 y = make_float2(
-                N::apart(bf16_low(x), mean) * scale * constant(w.p.constants, r.norm + 2 * i),
-                N::apart(bf16_high(x), mean) * scale * constant(w.p.constants, r.norm + 2 * i + 1));
-            if (N::centred() && (r.shape & NORM_BIASED))
-                y.x += constant(w.p.constants, r.bias + 2 * i),
-                    y.y += constant(w.p.constants, r.bias + 2 * i + 1);
-            *pair_at(w, r.output, i, row) = pack_bf16(y.x, y.y);
-        }
-        w.sync(); // the next row reuses the sums
+        for (u32 piece = first; piece < pieces; piece += NORM_SHARES * 32) f(piece, load(piece));
+    }
+    // The sum of `f` of all words of the row. `buffer`: what the next sum may not use.
+    template <class F> AMK_DEVICE float sum(Worker& w, u32 buffer, F f) const {
+        float mine = 0;
+        each([&](u32, const uint4& x) { mine += (f(x.x) + f(x.y)) + (f(x.z) + f(x.w)); });
+        mine = sum_of_warp(mine);
+        if (w.lane == 0) w.s.squares[buffer][w.warp] = mine;
+        w.sync();
+        float all = 0;
+#pragma unroll
+        for (u32 i = 0; i < NORM_SHARES; i++)
+            all += w.s.squares[buffer][w.warp / NORM_SHARES * NORM_SHARES + i];
+        return all;
+    }
+};
+
+// Norms whole vectors of a record's rows.
+template <class N> AMK_DEVICE void norm_whole(Worker& w, const Record& r) {
+    const u32 end = min(r.aux + r.units, w.p.row_count);
+    const float of_len = __fdividef(1.0f, r.shape & NORM_LENGTH);
+#pragma unroll 1
+    for (u32 first = r.aux; first < end; first += NORM_TOGETHER) {
+        const NormShare share(w, r, first + w.warp / NORM_SHARES, end);
+        float mean = 0;
+        if constexpr (N::centred())
+            mean = of_len * share.sum(w, 1, [](u32 x) { return bf16_low(x) + bf16_high(x); });
+        const float all = share.sum(w, 0, [&](u32 x) {
+            const float a = N::apart(bf16_low(x), mean), b = N::apart(bf16_high(x), mean);
+            return fmaf(a, a, b * b);
+        });
+        const float scale = rsqrt_fast(all * of_len + w.p.eps);
+        share.each([&](u32 piece, const uint4& x) {
+            const auto normed = [&](u32 word, u32 n) {
+                const u32 i = 2 * pair_of(piece, n);
+                float2 y = make_float2(N::apart(bf16_low(word), mean) * scale *
+                                           constant(w.p.constants, r.norm + i),
+                                       N::apart(bf16_high(word), mean) * scale *
+                                           constant(w.p.constants, r.norm + i + 1));
+                if (N::centred() && (r.shape & NORM_BIASED))
+                    y.x += constant(w.p.constants, r.bias + i),
+                        y.y += constant(w.p.constants, r.bias + i + 1);
+                return pack_bf16(y.x, y.y);
+            };
+            *piece_at(w, r.output, piece, share.row) =
+                make_uint4(normed(x.x, 0), normed(x.y, 1), normed(x.z, 2), normed(x.w, 3));
+        });
+        w.sync(); // the next rows reuse the sums
     }
     fence_copies(); // other workers copy what was stored
 }
@@ -124,8 +149,8 @@ template <class N> AMK_DEVICE void norm_rows(Worker& w, const Record& r) {
 #if !AMK_WIDE
     if (any(computed)) row_shares<N>(w, r);
 #endif
-    for (u32 i = w.thread(); i < pairs * stored_rows(w); i += NORM_THREADS) {
-        const u32 row = i / pairs, pair = i % pairs, at = r.row + 2 * pair;
+    for (u32 i = w.thread(); i < pairs * step_rows(r, stored_rows(w)); i += NORM_THREADS) {
+        const u32 row = step_row(r) + i / pairs, pair = i % pairs, at = r.row + 2 * pair;
         u32* const to = pair_at(w, r.output, pair, row);
         if (row >= w.p.row_count) {
             put_word(w, to, 0, false);
@@ -142,7 +167,7 @@ template <class N> AMK_DEVICE void norm_rows(Worker& w, const Record& r) {
             y.x += constant(w.p.constants, r.bias + at),
                 y.y += constant(w.p.constants, r.bias + at + 1);
         if (added) {
-            float2& held = *(float2*)(w.s.residual + row * OWN_ROWS + 2 * pair);
+            float2& held = *(float2*)(held_rows(w, row) + 2 * pair);
             y.x += held.x, y.y += held.y, held = y;
         }
         put_word(w, to, pack_bf16(y.x, y.y), true);

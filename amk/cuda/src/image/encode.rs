@@ -58,6 +58,16 @@ impl<'a> Encoder<'a> {
         Record { op: self.op(kind), units, row: rows.start, ..Record::default() }
     }
 
+    /// Returns the rows of a step that a record is for, as its `layer`. 0 means all.
+    pub fn step_rows(&self, work: &Work) -> u32 {
+        work.rows().map_or(0, |rows| rows.start | rows.end << 16)
+    }
+
+    /// Appends words that a record's code reads. Returns the first one's place.
+    pub fn arguments(&mut self, words: impl IntoIterator<Item = u32>) -> u32 {
+        self.plain.append(words)
+    }
+
     /// Returns the record of a task of generic bodies, whose arguments follow the previous ones.
     pub(crate) fn generic(&mut self, task: &GenericTask<'_>) -> Record {
         let input = self.plain.encode(self.plan, task);

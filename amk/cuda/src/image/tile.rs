@@ -141,6 +141,15 @@ impl Plain {
         (kind, if kind == STATE_F32 && plan.rows().is_some() { self.bytes + at } else { at })
     }
 
+    /// Appends words and returns the first one's place.
+    pub(super) fn append(&mut self, words: impl IntoIterator<Item = u32>) -> u32 {
+        let at = self.words.len() as u32;
+        self.words.extend(words);
+        // The tiles of generic tasks are read 16 bytes at a time.
+        self.words.resize(self.words.len().next_multiple_of(4), 0);
+        at
+    }
+
     /// Appends the calls of a task and returns their first word.
     pub(super) fn encode(&mut self, plan: &Plan, task: &GenericTask<'_>) -> u32 {
         let at = self.words.len() as u32;

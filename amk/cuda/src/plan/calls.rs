@@ -11,6 +11,8 @@ use std::ops::Range;
 pub struct TaskCalls<'p> {
     /// The plan so far.
     pub plan: &'p mut Plan,
+    /// The rows of a step that its calls are for; `None`: all.
+    rows: Option<CallRows>,
     calls: Vec<Call>,
 }
 
@@ -33,7 +35,7 @@ impl TaskCalls<'_> {
     /// Adds a call of the instruction with this path, which is one of a registered set.
     pub fn call(&mut self, path: &str, operands: Vec<Operand>, params: Vec<Param>) {
         let instruction = self.instruction(path);
-        self.calls.push(Call { instruction, operands, params, rows: None });
+        self.calls.push(Call { instruction, operands, params, rows: self.rows });
     }
 
     /// Adds a call for some rows alone.
@@ -74,7 +76,8 @@ impl Plan {
     /// The calls of a worker's part of a phase; adds their local buffers to the program.
     pub(super) fn calls(&mut self, phase: usize, worker: u32, work: &Work) -> Vec<Call> {
         let Some(phase) = self.phases.get(phase).cloned() else { return Vec::new() };
-        let mut task = TaskCalls { plan: self, calls: Vec::new() };
+        let rows = work.rows().map(|rows| CallRows { first: rows.start, end: rows.end, wanted: false });
+        let mut task = TaskCalls { plan: self, rows, calls: Vec::new() };
         phase.kind().calls(&mut task, worker, work);
         task.calls
     }

@@ -90,6 +90,42 @@ pub enum Work {
     Tile(u32),
     /// The worker itself.
     Own,
+    /// Elements of the phase's output for some rows of a step.
+    Block(Block),
+}
+
+/// What a worker computes of a phase whose rows are shared out as well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// The elements of the phase's output.
+    pub elements: Range<u32>,
+    /// The rows of the step.
+    pub rows: Range<u32>,
+    /// The elements whose weights are on the worker's own tape.
+    pub own: Range<u32>,
+}
+
+impl Work {
+    /// The elements of the phase's output.
+    pub fn elements(&self) -> Option<&Range<u32>> {
+        match self {
+            Self::Rows(elements) | Self::Block(Block { elements, .. }) => Some(elements),
+            _ => None,
+        }
+    }
+
+    /// The elements whose weights are on the worker's own tape.
+    pub fn own(&self) -> Option<&Range<u32>> {
+        match self {
+            Self::Rows(own) | Self::Block(Block { own, .. }) => Some(own),
+            _ => None,
+        }
+    }
+
+    /// The rows of the step; `None`: all.
+    pub fn rows(&self) -> Option<&Range<u32>> {
+        if let Self::Block(block) = self { Some(&block.rows) } else { None }
+    }
 }
 
 /// A program for the device and what each of its tasks is.

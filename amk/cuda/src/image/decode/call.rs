@@ -129,6 +129,14 @@ pub fn only(record: &Record, used: &[&str]) -> Result<(), Refusal> {
     }
 }
 
+/// Makes decoded calls for some rows of a step; `None`: as they are.
+pub fn for_rows<'p>(mut calls: Vec<DecodedCall<'p>>, rows: Option<&Range<u32>>) -> Vec<DecodedCall<'p>> {
+    if rows.is_some() {
+        calls.iter_mut().for_each(|call| call.rows = rows.cloned());
+    }
+    calls
+}
+
 /// Returns the rows that a record's units of `each` rows cover, from its first row on.
 ///
 /// # Errors

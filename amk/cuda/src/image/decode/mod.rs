@@ -16,7 +16,7 @@ mod places;
 mod tables;
 mod worker;
 
-pub use call::{DecodedCall, DecodedOperand, Place, Refusal, early, only, read, region, rows, update, write};
+pub use call::{DecodedCall, DecodedOperand, Place, Refusal, early, for_rows, only, read, region, rows, update, write};
 pub use places::{Format, Places, Survey};
 pub use worker::WorkerState;
 

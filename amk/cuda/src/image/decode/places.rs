@@ -3,6 +3,7 @@
 use super::call::{Place, Refusal};
 use crate::extensions::Extensions;
 use crate::image::Image;
+use crate::image::abi::{NARROW_ROWS, Record};
 use crate::plan::{Body, Plan, Sequence};
 use crate::set::{RecordKind, record_kinds};
 use amk::rows::PAGE;
@@ -214,6 +215,23 @@ impl<'p> Places<'p> {
             return Err(Refusal::new(field, what));
         }
         Ok(id)
+    }
+
+    /// Returns the rows of a wide step that a record's `layer` names; `None`: all. They begin at a
+    /// multiple of 8, as pieces of lines change places by row.
+    ///
+    /// # Errors
+    /// If the step has no such rows.
+    pub fn step_rows(&self, record: &Record) -> Result<Option<Range<u32>>, Refusal> {
+        let (first, end) = (record.layer & 0xffff, record.layer >> 16);
+        if record.layer == 0 {
+            return Ok(None);
+        }
+        let most = self.program.rows.unwrap_or(0);
+        if most > NARROW_ROWS && first < end && end <= most && first.is_multiple_of(8) {
+            return Ok(Some(first..end));
+        }
+        Err(Refusal::new("layer", format!("names the rows {first}..{end} of steps of {most}")))
     }
 
     /// Returns the constant of element `at` and the range of `len` elements from there.

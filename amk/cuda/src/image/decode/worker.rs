@@ -7,6 +7,9 @@ use amk_ir::{BufferId, Region};
 use std::collections::HashMap;
 use std::ops::Range;
 
+/// Argument words of a record begin at multiples of so many.
+const ARGUMENT_WORDS: u32 = 4;
+
 /// The value in a place: elements of a buffer.
 pub(super) type Held = Option<(BufferId, Region)>;
 
@@ -48,6 +51,24 @@ impl WorkerState {
         self.pieces += 1;
         self.tape += piece.bytes();
         Ok(piece)
+    }
+
+    /// Takes the next argument words of the image, which begin at word `at`.
+    ///
+    /// # Errors
+    /// If they begin elsewhere, are not so many, or are followed by others.
+    pub fn arguments<'p>(&mut self, words: &'p [u32], at: u32, count: u32) -> Result<&'p [u32], Refusal> {
+        let end = at.saturating_add(count);
+        let padded = end.next_multiple_of(ARGUMENT_WORDS);
+        let found = words.get(at as usize..padded as usize).filter(|_| at == self.arguments);
+        let (own, rest) = found
+            .map(|words| words.split_at(count as usize))
+            .ok_or_else(|| Refusal::new("arguments", format!("are not the words from {} on", self.arguments)))?;
+        if rest.iter().any(|&word| word != 0) {
+            return Err(Refusal::new("arguments", "have a word after those of a record that is not 0"));
+        }
+        self.arguments = padded;
+        Ok(own)
     }
 
     /// Records that a task has computed some logits.

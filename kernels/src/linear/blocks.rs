@@ -1,0 +1,151 @@
+//! Blocks of rows: in steps of more rows than a product of the tensor cores has columns, a few
+//! workers multiply what all of them have on their tapes, each for a block of the rows. So each has
+//! more units of weights at once, and fewer inputs.
+
+use crate::abi::{BLOCK_ROWS, most_own_rows};
+use amk_cuda::image::decode::{Places, Refusal};
+use amk_cuda::image::{Encoder, Record};
+use amk_cuda::plan::{Block, Plan, Planner, Unsupported, Work, even};
+use std::ops::Range;
+
+/// Elements whose weights are on the tape of one worker.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Dealt {
+    /// The elements.
+    pub elements: Range<u32>,
+    /// The worker.
+    pub worker: u32,
+    /// The first byte of its piece of the tape.
+    pub tape: u64,
+}
+
+/// The blocks of a step's rows.
+pub(crate) fn blocks(plan: &Plan) -> u32 {
+    plan.rows().map_or(1, |rows| rows.div_ceil(BLOCK_ROWS))
+}
+
+/// Checks that the workers can share out the blocks of a step.
+///
+/// # Errors
+/// Where they are not whole groups.
+pub(super) fn check(planner: &Planner<'_>, call: usize) -> Result<(), Unsupported> {
+    let (blocks, workers) = (blocks(&planner.plan), planner.plan.schedule.workers);
+    if workers.is_multiple_of(blocks) {
+        return Ok(());
+    }
+    let what = format!("{blocks} blocks of {BLOCK_ROWS} rows on {workers} workers, which are no multiple of {blocks}");
+    Err(Unsupported::at(planner.flow, call, what))
+}
+
+/// Shares out a phase whose elements have their weights on the tapes of the workers as `parts`
+/// says: each worker its part for all rows, or where there are several blocks of rows, the parts of
+/// neighbours for one block.
+pub(crate) fn works(plan: &Plan, parts: &[Range<u32>]) -> Vec<Work> {
+    match blocks(plan) {
+        1 => parts.iter().cloned().map(Work::Rows).collect(),
+        blocks => of_blocks(blocks, plan.rows().unwrap_or(0), parts),
+    }
+}
+
+/// Groups the workers with parts, and gives each of a group a block of the rows. Workers without a
+/// part help small groups.
+fn of_blocks(blocks: u32, rows: u32, parts: &[Range<u32>]) -> Vec<Work> {
+    let (mut members, idle): (Vec<usize>, Vec<usize>) = (0..parts.len()).partition(|&worker| !parts[worker].is_empty());
+    members.sort_by_key(|&worker| parts[worker].start);
+    let (count, mut idle) = (members.len() as u32, idle.into_iter());
+    let mut works = vec![Work::Rows(0..0); parts.len()];
+    for group in even(count, count.min(parts.len() as u32 / blocks).max(1)) {
+        let group = &members[group.start as usize..group.end as usize];
+        let (Some(&first), Some(&last)) = (group.first(), group.last()) else { continue };
+        let elements = parts[first].start..parts[last].end;
+        let hosts = group.iter().copied().chain(idle.by_ref());
+        for (block, worker) in (0..blocks).zip(hosts) {
+            works[worker] = Work::Block(Block {
+                elements: elements.clone(),
+                rows: block * BLOCK_ROWS..((block + 1) * BLOCK_ROWS).min(rows),
+                own: parts[worker].clone(),
+            });
+        }
+    }
+    works
+}
+
+/// The parts of a phase's elements with their places on the tapes, where blocks of rows share them.
+pub(super) fn dealt(planner: &Planner<'_>, parts: &[Range<u32>]) -> Vec<Dealt> {
+    if blocks(&planner.plan) == 1 {
+        return Vec::new();
+    }
+    let place = |(worker, elements): (usize, &Range<u32>)| Dealt {
+        elements: elements.clone(),
+        worker: worker as u32,
+        tape: planner.tape[worker],
+    };
+    let mut dealt: Vec<Dealt> = parts.iter().enumerate().map(place).collect();
+    dealt.retain(|dealt| !dealt.elements.is_empty());
+    dealt.sort_by_key(|dealt| dealt.elements.start);
+    dealt
+}
+
+/// Encodes the pieces that a block's elements are on: how many there are, and the place of their
+/// words, two for each.
+pub(super) fn encode(
+    encoder: &mut Encoder<'_>,
+    dealt: &[Dealt],
+    elements: &Range<u32>,
+    units: impl Fn(&Range<u32>) -> u32,
+) -> (u32, u32) {
+    let inside = |dealt: &&Dealt| dealt.elements.start >= elements.start && dealt.elements.end <= elements.end;
+    let pieces: Vec<&Dealt> = dealt.iter().filter(inside).collect();
+    let words = |dealt: &&Dealt| [(dealt.tape / 16) as u32, dealt.worker | units(&dealt.elements) << 16];
+    (pieces.len() as u32, encoder.arguments(pieces.iter().flat_map(words).collect::<Vec<u32>>()))
+}
+
+/// Checks that a worker can hold `len` rows of the residual, for the rows of the step that a record
+/// is for: those of one block, of some neighbours.
+///
+/// # Errors
+/// If it cannot.
+pub(crate) fn check_held(record: &Record, places: &Places<'_>, len: u32) -> Result<(), Refusal> {
+    let (rows, blocks) = match places.program.rows {
+        None => (0..1, 1),
+        Some(most) => (places.step_rows(record)?.unwrap_or(0..most), most.div_ceil(BLOCK_ROWS)),
+    };
+    let one_block = rows.start / BLOCK_ROWS == (rows.end - 1) / BLOCK_ROWS;
+    if one_block && len <= most_own_rows(places.program.rows) * blocks {
+        return Ok(());
+    }
+    Err(Refusal::new("units, layer", format!("give {len} rows for {rows:?}, which a worker cannot hold")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The parts of so many units on 8 workers, as blocks of 300 rows.
+    fn blocks_of(units: u32) -> Vec<Block> {
+        let parts = even(units, 8);
+        let works = of_blocks(2, 300, &parts);
+        works.iter().zip(&parts).for_each(|(work, part)| assert_eq!(work.own().unwrap(), part, "{units} units"));
+        let block = |work: Work| if let Work::Block(block) = work { Some(block) } else { None };
+        works.into_iter().filter_map(block).collect()
+    }
+
+    #[test]
+    fn every_element_of_every_row_is_in_one_block() {
+        for units in 1..40 {
+            let blocks = blocks_of(units);
+            let mut cells = vec![[0; 300]; units as usize];
+            for Block { elements, rows, .. } in &blocks {
+                elements.clone().for_each(|unit| rows.clone().for_each(|row| cells[unit as usize][row as usize] += 1));
+            }
+            assert!(cells.iter().flatten().all(|&count| count == 1), "{units} units");
+        }
+    }
+
+    #[test]
+    fn groups_are_as_small_as_the_workers_allow() {
+        let elements = |units| blocks_of(units).into_iter().map(|block| block.elements).collect::<Vec<_>>();
+        assert_eq!(elements(2), [0..1, 1..2, 0..1, 1..2]);
+        assert_eq!(elements(8), [0..2, 0..2, 2..4, 2..4, 4..6, 4..6, 6..8, 6..8]);
+    }
+}
