@@ -32,8 +32,8 @@ enum DeviceOp {
 constexpr int MAX_OWN_ROWS = 512;
 // Maximum rows of the residual that a worker owns for each row of a step.
 constexpr u32 MAX_STEP_OWN = 64;
-// Rows of a block, for which a worker multiplies the weights of some neighbours: the columns of
-// a product of the tensor cores.
+// Rows of a block, for which a worker multiplies the weights of some neighbours: the columns
+// of a product of the tensor cores.
 constexpr u32 BLOCK_ROWS = 128;
 // Rows of a step up to which the residual is in the shared memory.
 #define HELD_IN_SHARED 64

@@ -14,8 +14,8 @@ device_constants! {
     MAX_OWN_ROWS = 512 => "constexpr int MAX_OWN_ROWS =";
     /// Maximum rows of the residual that a worker owns for each row of a step.
     MAX_STEP_OWN = 64 => "constexpr u32 MAX_STEP_OWN =";
-    /// Rows of a block, for which a worker multiplies the weights of some neighbours: the columns of
-    /// a product of the tensor cores.
+    /// Rows of a block, for which a worker multiplies the weights of some neighbours: the columns
+    /// of a product of the tensor cores.
     BLOCK_ROWS = 128 => "constexpr u32 BLOCK_ROWS =";
     /// Rows of a step up to which the residual is in the shared memory.
     HELD_IN_SHARED = 64 => "#define HELD_IN_SHARED";
@@ -133,8 +133,8 @@ device_enumerations! {
     }
 }
 
-/// Rows of the residual that are on the tape of one worker at most. With rows a worker holds so many
-/// for each row of a step.
+/// Rows of the residual that a worker owns at most. With rows it holds so many for each row of a
+/// step.
 pub(crate) fn most_own_rows(rows: Option<u32>) -> u32 {
     if rows.is_some() { MAX_STEP_OWN } else { MAX_OWN_ROWS }
 }

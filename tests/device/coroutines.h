@@ -106,8 +106,10 @@ static float __fadd_rn(float a, float b) { return a + b; }
 static u32 min(u32 a, u32 b) { return a < b ? a : b; }
 static void atomicOr(u32* to, u32 bits) { *to |= bits; }
 static uint4 load_relaxed(const u64* p) { uint4 v; memcpy(&v, p, 16); return v; }
+static uint4 load_cached(const u64* p) { return load_relaxed(p); }
 static u32 load_relaxed_u32(const u32* p) { return *p; }
 static void store_relaxed_u32(u32* p, u32 value) { *p = value; }
 static uint2 load_relaxed_one(const u64* p) { uint2 v; memcpy(&v, p, 8); return v; }
+static uint2 load_cached_one(const u64* p) { return load_relaxed_one(p); }
 static void fence_copies() {}
 static dim gridDim = {1}, blockIdx = {0};

@@ -360,7 +360,7 @@ impl CpuSchedule {
 
 /// The most rows of a step on a GPU, where the schedule does not say, in the order in which these
 /// are tried: not every GPU and encoding has bodies for many.
-const GPU_ROWS: [u32; 2] = [128, 8];
+const GPU_ROWS: [u32; 3] = [512, 128, 8];
 
 /// A schedule on a GPU that is there, and stays open.
 #[derive(Clone)]
@@ -432,14 +432,14 @@ pub(crate) fn cuda_rows_vm(
         let mut progress = |done: f64| bar.set_position((done * 100.0) as u64);
         cuda::RowsVm::new(family.kernel, instance, bindings, &compiled, &options, pages, &mut progress)
     };
+    let [first, others @ ..] = GPU_ROWS.map(|most| RowSchedule { most, block: None });
+    let fewer = |vm, &rows: &RowSchedule| match vm {
+        Err(cuda::CudaError::Unsupported(_) | cuda::CudaError::Schedule(_)) => with_rows(rows),
+        vm => vm,
+    };
     let vm = match fields.rows {
         Some(rows) => with_rows(rows),
-        None => match with_rows(RowSchedule { most: GPU_ROWS[0], block: None }) {
-            Err(cuda::CudaError::Unsupported(_) | cuda::CudaError::Schedule(_)) => {
-                with_rows(RowSchedule { most: GPU_ROWS[1], block: None })
-            }
-            vm => vm,
-        },
+        None => others.iter().fold(with_rows(first), fewer),
     };
     bar.finish_and_clear();
     Ok(vm?)

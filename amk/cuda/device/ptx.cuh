@@ -83,6 +83,17 @@ AMK_DEVICE void store_relaxed_wide(u64* p, u32 x, u32 y, u32 z, u32 epoch) {
         "l"((u64)y << 32 | x), "l"((u64)epoch << 32 | z)
         : "memory");
 }
+// Loads 16 and 8 bytes by way of the L1 cache, which a wait for other workers invalidates.
+AMK_DEVICE uint4 load_cached(const u64* p) {
+    u64 a, b;
+    asm volatile("ld.global.v2.b64 {%0, %1}, [%2];" : "=l"(a), "=l"(b) : "l"(p) : "memory");
+    return make_uint4((u32)a, (u32)(a >> 32), (u32)b, (u32)(b >> 32));
+}
+AMK_DEVICE uint2 load_cached_one(const u64* p) {
+    u64 a;
+    asm volatile("ld.global.b64 %0, [%1];" : "=l"(a) : "l"(p) : "memory");
+    return make_uint2((u32)a, (u32)(a >> 32));
+}
 AMK_DEVICE u32 load_relaxed_u32(const u32* p) {
     u32 v;
     asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(v) : "l"(p) : "memory");

@@ -33,11 +33,11 @@ use width::Width;
 
 /// A decoder on a GPU whose steps have rows. Make a [`amk::session::Session`] of it.
 ///
-/// Steps of up to [`NARROW_ROWS`], 16, 32 or 64 rows and wider ones are different programs over the
-/// same weights, caches and pages; within one of them the bits of a row's logits do not depend on
-/// the other rows. A row that has a step to itself runs the program of [`super::Vm`] over pages,
-/// which takes less time, where there is one: not for changes of logits, nor where rows are kept
-/// alike ([`RowVm::keep_alike`]).
+/// Steps of up to [`NARROW_ROWS`], 16, 32, 64, 128 or 256 rows and wider ones are different
+/// programs over the same weights, caches and pages; within one of them the bits of a row's logits
+/// do not depend on the other rows. A row that has a step to itself runs the program of
+/// [`super::Vm`] over pages, which takes less time, where there is one: not for changes of logits,
+/// nor where rows are kept alike ([`RowVm::keep_alike`]).
 pub struct RowsVm {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
@@ -48,8 +48,9 @@ pub struct RowsVm {
     alone: Option<Width>,
     /// Whether such steps run that of several rows all the same.
     keeps_alike: bool,
+    /// Room for the logits of as many wanted rows as a step had yet.
     logits: CudaSlice<f32>,
-    /// The logits of the wanted rows of the last step, where they were asked for.
+    /// The logits of the wanted rows of the last step, where they were asked for. Room as well.
     host_logits: PinnedHostSlice<f32>,
     /// Mapped host memory: the chosen tokens of the last step, by row.
     chosen: PinnedHostSlice<u32>,
@@ -168,11 +169,10 @@ impl RowsVm {
             Width::new(&stream, function, ready, shared, options.trace).ok()
         });
         let widest = widths.last().ok_or(CudaError::NoRows)?;
-        let len = rows.most as usize * widest.plan.sizes.padded_vocab() as usize;
+        let len = NARROW_ROWS as usize * widest.plan.sizes.padded_vocab() as usize;
         let words = stream.alloc_zeros::<u32>(rows.most as usize * ROW_WORDS)?;
         let logits = memory::logits(&stream, len)?;
-        // SAFETY: only what a step has copied there is read.
-        let host_logits = unsafe { context.alloc_pinned_with_flags::<f32>(len, sys::CU_MEMHOSTALLOC_PORTABLE) }?;
+        let host_logits = pinned(&context, len)?;
         // SAFETY: a step writes the words of its rows before they are read.
         let chosen =
             unsafe { context.alloc_pinned_with_flags::<u32>(rows.most as usize, sys::CU_MEMHOSTALLOC_DEVICEMAP) }?;
@@ -252,9 +252,13 @@ impl RowsVm {
 
     /// Uploads rows, the choices of the tokens after them and page tables.
     fn upload(&mut self, rows: &[PlacedRow]) -> Result<StepWords, CudaError> {
+        let wanted_rows = Wanted::of(rows);
+        let room = self.room(wanted_rows.len());
+        if self.logits.len() < room {
+            self.logits = memory::logits(&self.stream, room)?;
+        }
         let pools = &self.widest().image.pools;
         let most = RowLimits::pages_of(self.plan().sizes.context as usize) * pools.0.len();
-        let wanted_rows = Wanted::of(rows);
         let mut words = Vec::with_capacity(rows.len() * ROW_WORDS);
         let mut tables: Vec<u32> = Vec::new();
         let mut last: Option<(&PageTables, u32)> = None; // rows with the same tables are neighbours
@@ -283,6 +287,12 @@ impl RowsVm {
         self.stream.memcpy_htod(&words, &mut self.words.slice_mut(0..words.len()))?;
         let [rows, logits] = [address(&self.words, &self.stream), address(&self.logits, &self.stream)];
         Ok(StepWords { rows, choices: rows + choices_at, page_tables: rows + tables_at, logits })
+    }
+
+    /// Floats for the logits of so many rows, and of some more.
+    fn room(&self, rows: usize) -> usize {
+        let most = self.plan().rows().unwrap_or(0) as usize;
+        rows.next_power_of_two().min(most) * self.plan().sizes.padded_vocab() as usize
     }
 
     /// Runs a step with the narrowest program that has its rows.
@@ -319,6 +329,10 @@ impl RowsVm {
         if wanted.is_empty() {
             return Ok(());
         }
+        let room = self.room(wanted.iter().map(|places| places.end).max().unwrap_or(0));
+        if self.host_logits.len() < room {
+            self.host_logits = pinned(&self.context, room)?;
+        }
         for places in wanted {
             let floats = places.start * stride..places.end * stride;
             // A copy fills all of the slice that it gets.
@@ -327,6 +341,12 @@ impl RowsVm {
         }
         Ok(self.stream.synchronize()?)
     }
+}
+
+/// Pinned memory for the logits that steps copy to the host.
+fn pinned(context: &Arc<CudaContext>, len: usize) -> Result<PinnedHostSlice<f32>, CudaError> {
+    // SAFETY: only what a step has copied there is read.
+    Ok(unsafe { context.alloc_pinned_with_flags::<f32>(len, sys::CU_MEMHOSTALLOC_PORTABLE) }?)
 }
 
 impl RowVm for RowsVm {

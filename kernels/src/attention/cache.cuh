@@ -1,5 +1,9 @@
 // Elements of keys and values as caches have them: bf16, or e4m3 with AMK_CACHE_BYTES 1. Both lie
 // in the same order; products have bf16, which every e4m3 is exactly.
+//
+// In a wide step all warps of a worker read the same tiles at about the same time, through the L1
+// cache: the L2 cache would give less than half as many. All of a launch are written before the
+// worker reads the first.
 #pragma once
 #include "../abi.cuh"
 #include "../../../amk/cuda/device/ptx.cuh"
@@ -50,14 +54,18 @@ AMK_DEVICE u32 pack_staged(bool query, float low, float high) {
     return query ? pack_bf16(low, high) : pack_e4m3(low, high);
 }
 AMK_DEVICE uint4 load_shared_tile(u32 at) { return widen(load_shared_two(at)); }
-AMK_DEVICE uint4 load_tile(const u8* at) { return widen(load_relaxed_one((const u64*)at)); }
+AMK_DEVICE uint4 load_tile(const u8* at) {
+    return widen(AMK_WIDE ? load_cached_one((const u64*)at) : load_relaxed_one((const u64*)at));
+}
 #else
 typedef u16 CacheElem;
 typedef u32 CachePair;
 AMK_DEVICE u32 pack_cache(float low, float high) { return pack_bf16(low, high); }
 AMK_DEVICE u32 pack_staged(bool, float low, float high) { return pack_bf16(low, high); }
 AMK_DEVICE uint4 load_shared_tile(u32 at) { return load_shared(at); }
-AMK_DEVICE uint4 load_tile(const u8* at) { return load_relaxed((const u64*)at); }
+AMK_DEVICE uint4 load_tile(const u8* at) {
+    return AMK_WIDE ? load_cached((const u64*)at) : load_relaxed((const u64*)at);
+}
 #endif
 
 // Offset in bytes of an element whose offset is `of_bf16` among elements of bf16.

@@ -3,7 +3,7 @@
 use super::form::{AttentionForm, SMALL_HEAD, cache_of, first_alike};
 use super::group::Attention;
 use super::phase::{LayerBuffers, Partials, attending, buffers, normed, note_late, slices};
-use crate::abi::split_of;
+use crate::abi::{BLOCK_ROWS, split_of};
 use crate::fused::Decoder;
 use amk::ir::program::BufferKind;
 use amk::ir::{Access, Bound, BufferId, Exchange, Interval, Operand, Param, Region};
@@ -69,37 +69,51 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(
     planner.plan.shared.entry::<Decoder>().layers.push(buffers);
     let order = attending(&planner.plan, layer);
     note_late(planner, &order);
-    let cells = |count: u32| {
+    let cells = |columns: &[u32]| {
         let mut cells = vec![Work::Rows(0..0); workers];
-        for (n, &worker) in (0..kv_heads * count).zip(&order) {
-            cells[worker] = Work::Cell { row: n % kv_heads, column: n / kv_heads };
+        for (n, &worker) in (0..kv_heads * columns.len() as u32).zip(&order) {
+            cells[worker] = Work::Cell { row: n % kv_heads, column: columns[(n / kv_heads) as usize] };
         }
         cells
     };
-    let blocks = blocks(&planner.plan);
-    if (kv_heads * blocks) as usize > workers {
+    let (blocks, rounds) = (blocks(&planner.plan), rounds(&planner.plan));
+    if (kv_heads * blocks.div_ceil(rounds)) as usize > workers {
         let what = format!("{kv_heads} key heads with {blocks} blocks of rows are too many for {workers} workers");
         return Err(Unsupported::at(planner.flow, attention.calls[0], what));
     }
-    planner.phase(Append { layer }, cells(blocks));
+    let by_round = by_round(blocks, rounds);
+    by_round.iter().for_each(|columns| planner.phase(Append { layer }, cells(columns)));
     if wide {
-        planner.phase(AttendRows { layer }, cells(blocks));
+        by_round.iter().for_each(|columns| planner.phase(AttendRows { layer }, cells(columns)));
         return Ok(());
     }
     let slices = rotated(even(slices(heads, head_dim), workers as u32), layer * 29);
-    planner.phase(Parts { layer }, cells(splits));
+    planner.phase(Parts { layer }, cells(&Vec::from_iter(0..splits)));
     planner.phase(JoinParts { layer }, slices.into_iter().map(Work::Rows).collect());
     Ok(())
 }
 
+/// Phases in which the workers attend. The rows of a long step are those of prompts, of which later
+/// ones attend to more: a worker has a block of the first half, then one of the second.
+fn rounds(plan: &Plan) -> u32 {
+    if plan.rows() > Some(BLOCK_ROWS) { 2 } else { 1 }
+}
+
+/// The blocks of each round. A worker's blocks of two rounds are as far from the ends.
+fn by_round(blocks: u32, rounds: u32) -> Vec<Vec<u32>> {
+    let first = blocks.div_ceil(rounds);
+    let rounds = [(0..first).collect(), (first..blocks).rev().collect()];
+    rounds.into_iter().filter(|blocks: &Vec<u32>| !blocks.is_empty()).collect()
+}
+
 /// The rows of a task that appends or attends: all of a narrow step, else as few as give no worker
-/// two tasks, one or in whole columns of `mma`.
+/// two tasks in a round, one or in whole columns of `mma`.
 pub(crate) fn block(plan: &Plan) -> u32 {
     let rows = plan.rows().unwrap_or(1);
     let Some(decoder) = Decoder::attending(plan).filter(|_| plan.is_wide()) else { return rows };
     let [kv_heads, heads, head_dim] = decoder.heads();
     let (set, most) = (COLUMNS / (heads / kv_heads), MOST_SETS / team(head_dim));
-    let fits = |block: &u32| kv_heads * rows.div_ceil(*block) <= plan.schedule.workers;
+    let fits = |block: &u32| kv_heads * rows.div_ceil(*block).div_ceil(rounds(plan)) <= plan.schedule.workers;
     iter::once(1).chain((1..most).map(|sets| sets * set)).find(fits).unwrap_or(most * set)
 }
 

@@ -121,11 +121,12 @@ pub(crate) fn check_held(record: &Record, places: &Places<'_>, len: u32) -> Resu
 mod tests {
     use super::*;
 
-    /// The parts of so many units on 8 workers, as blocks of 300 rows.
+    /// The parts of so many units on 8 workers, as blocks of 200 rows.
     fn blocks_of(units: u32) -> Vec<Block> {
         let parts = even(units, 8);
-        let works = of_blocks(2, 300, &parts);
-        works.iter().zip(&parts).for_each(|(work, part)| assert_eq!(work.own().unwrap(), part, "{units} units"));
+        let works = of_blocks(2, 200, &parts);
+        let has = |(work, part): (&Work, &Range<u32>)| part.is_empty() || work.own() == Some(part);
+        assert!(works.iter().zip(&parts).all(has), "{units} units");
         let block = |work: Work| if let Work::Block(block) = work { Some(block) } else { None };
         works.into_iter().filter_map(block).collect()
     }
@@ -134,7 +135,7 @@ mod tests {
     fn every_element_of_every_row_is_in_one_block() {
         for units in 1..40 {
             let blocks = blocks_of(units);
-            let mut cells = vec![[0; 300]; units as usize];
+            let mut cells = vec![[0; 200]; units as usize];
             for Block { elements, rows, .. } in &blocks {
                 elements.clone().for_each(|unit| rows.clone().for_each(|row| cells[unit as usize][row as usize] += 1));
             }

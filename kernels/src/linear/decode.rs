@@ -127,7 +127,7 @@ fn decode<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> 
         return decode_block(record, shape, places, state);
     }
     if record.aux != 0 {
-        return Err(Refusal::new("aux", "is not 0, and the record is for all rows"));
+        return Err(Refusal::new("layer, aux", "name pieces, and the record is for all rows"));
     }
     let piece = state.take(&places.image.pieces)?.clone();
     check_taken(record, &piece)?;
@@ -155,7 +155,7 @@ fn decode_block<'p>(
     for &[at, of] in words.as_chunks().0 {
         let piece = piece_at(places, of & 0xffff, u64::from(at) * 16)?;
         if piece.rows().div_ceil(UNIT) != of >> 16 {
-            return Err(Refusal::new("partial", "names a piece of other units"));
+            return Err(Refusal::new("aux, partial", "name a piece of other units"));
         }
         joined = Some(match joined {
             Some(before) => join(before, piece)?,
@@ -172,7 +172,7 @@ fn join(mut before: Piece, piece: &Piece) -> Result<Piece, Refusal> {
     let alike = (before.k, before.interleaved, before.layout) == (piece.k, piece.interleaved, piece.layout);
     if !alike || !before.rows().is_multiple_of(UNIT) || (before.interleaved && before.parts.len() != piece.parts.len())
     {
-        return Err(Refusal::new("partial", "names pieces that are not alike"));
+        return Err(Refusal::new("aux, partial", "name pieces that are not alike"));
     }
     for (number, part) in piece.parts.iter().enumerate() {
         let last = if before.interleaved { before.parts.get_mut(number) } else { before.parts.last_mut() };
@@ -180,7 +180,7 @@ fn join(mut before: Piece, piece: &Piece) -> Result<Piece, Refusal> {
             Some(last) if last.weight == part.weight && last.rows.end == part.rows.start => {
                 last.rows.end = part.rows.end;
             }
-            _ if before.interleaved => return Err(Refusal::new("partial", "names pieces that are not neighbours")),
+            _ if before.interleaved => return Err(Refusal::new("aux, partial", "name pieces that are not neighbours")),
             _ => before.parts.push(part.clone()),
         }
     }

@@ -180,8 +180,8 @@ pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
     }
 }
 
-/// Returns what a product reads, and the weight of the norm that it computes. A residual whose phase
-/// can wait is added up here; else all residuals have their phases first.
+/// Returns what a product reads, and the weight of the norm that it computes. A residual whose
+/// phase can wait is added up here; else all residuals have their phases first.
 fn input(product: &Product, planner: &mut Planner<'_>) -> (Input, Option<BufferId>) {
     let norm = product.norm.map(|norm| planner.known(norm));
     if let Some(sum) = rms_norm::unsettled(planner, product.input) {

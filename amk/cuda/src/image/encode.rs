@@ -63,9 +63,9 @@ impl<'a> Encoder<'a> {
         work.rows().map_or(0, |rows| rows.start | rows.end << 16)
     }
 
-    /// Appends words that a record's code reads. Returns the first one's place.
+    /// Adds words that a record's code reads. Returns the first one's place.
     pub fn arguments(&mut self, words: impl IntoIterator<Item = u32>) -> u32 {
-        self.plain.append(words)
+        self.plain.extend(words)
     }
 
     /// Returns the record of a task of generic bodies, whose arguments follow the previous ones.

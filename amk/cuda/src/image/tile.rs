@@ -141,8 +141,8 @@ impl Plain {
         (kind, if kind == STATE_F32 && plan.rows().is_some() { self.bytes + at } else { at })
     }
 
-    /// Appends words and returns the first one's place.
-    pub(super) fn append(&mut self, words: impl IntoIterator<Item = u32>) -> u32 {
+    /// Adds words and returns the first one's place.
+    pub(super) fn extend(&mut self, words: impl IntoIterator<Item = u32>) -> u32 {
         let at = self.words.len() as u32;
         self.words.extend(words);
         // The tiles of generic tasks are read 16 bytes at a time.

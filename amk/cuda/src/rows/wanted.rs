@@ -35,6 +35,11 @@ impl Wanted {
         Self { places, logits: numbers(false).count(), choosing: numbers(true).collect(), tokens: HashMap::new() }
     }
 
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.places.len()
+    }
+
     /// The place of a row among the logits.
     pub(super) fn place(&self, row: usize) -> Option<usize> {
         self.places.get(&row).copied()

@@ -58,16 +58,17 @@ impl WorkerState {
     /// # Errors
     /// If they begin elsewhere, are not so many, or are followed by others.
     pub fn arguments<'p>(&mut self, words: &'p [u32], at: u32, count: u32) -> Result<&'p [u32], Refusal> {
-        let end = at.saturating_add(count);
-        let padded = end.next_multiple_of(ARGUMENT_WORDS);
-        let found = words.get(at as usize..padded as usize).filter(|_| at == self.arguments);
-        let (own, rest) = found
-            .map(|words| words.split_at(count as usize))
-            .ok_or_else(|| Refusal::new("arguments", format!("are not the words from {} on", self.arguments)))?;
+        let end = at.checked_add(count).and_then(|end| end.checked_next_multiple_of(ARGUMENT_WORDS));
+        let next = end.filter(|_| at == self.arguments);
+        let found = next.and_then(|end| Some((end, words.get(at as usize..end as usize)?)));
+        let (end, found) = found.ok_or_else(|| {
+            Refusal::new("aux, partial", format!("are not the argument words from {} on", self.arguments))
+        })?;
+        let (own, rest) = found.split_at(count as usize);
         if rest.iter().any(|&word| word != 0) {
-            return Err(Refusal::new("arguments", "have a word after those of a record that is not 0"));
+            return Err(Refusal::new("aux, partial", "name arguments with a word behind them that is not 0"));
         }
-        self.arguments = padded;
+        self.arguments = end;
         Ok(own)
     }
 
