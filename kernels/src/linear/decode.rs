@@ -144,8 +144,10 @@ fn decode_block<'p>(
     state: &mut WorkerState,
 ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     let rows = places.step_rows(record)?;
-    if rows.as_ref().is_none_or(|rows| rows.len() > BLOCK_ROWS as usize) || shape.output == OUT_LOGITS {
-        return Err(Refusal::new("layer, shape", "are of a block of over 128 rows, or of the logits of one"));
+    let several = places.program.rows > Some(BLOCK_ROWS);
+    let fits = several && rows.as_ref().is_some_and(|rows| rows.len() <= BLOCK_ROWS as usize);
+    if !fits || shape.output == OUT_LOGITS {
+        return Err(Refusal::new("layer, shape", "are not of one of several blocks of rows, or of its logits"));
     }
     if record.tape != 0 {
         check_taken(record, state.take(&places.image.pieces)?)?;

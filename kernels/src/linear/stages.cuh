@@ -65,17 +65,17 @@ struct WideGroup {
           norms(g.flags & GEMV_NORM) {
         parts = units <= TEAM_UNITS ? 1 : units <= 2 * TEAM_UNITS ? 2 : 4;
         shares = TEAMS / parts, block = wide_columns(columns) * LINE;
-        // A stage costs a wait whatever its length. Tiles are shared out alike in stages of any
-        // length, so sums do not depend on it.
+        // A stage costs a wait whatever its length, which is as if it had a norm's weights. Tiles
+        // are shared out alike in stages of any length, so sums do not depend on it.
         step = max(max(shares, 2u), tile_pack(g.kind));
-        while (step < MOST_STEP && IN_FLIGHT * stage(2 * step) <= WIDE_MEMORY) step *= 2;
-        log = 31 - __clz(step), bytes = stage(step);
+        while (step < MOST_STEP && IN_FLIGHT * stage(2 * step, true) <= WIDE_MEMORY) step *= 2;
+        log = 31 - __clz(step), bytes = stage(step, norms);
         // Products of tiles of bf16 have 8 units for each team: beyond the last one they read the
         // memory behind it, and nobody reads their sums.
         const u32 reach = tile == AMK_TILE ? parts * TEAM_UNITS * step * tile : 0;
         stages = min((WIDE_MEMORY - (reach > bytes ? reach - bytes : 0)) / bytes, WIDE_STAGES);
     }
-    AMK_DEVICE u32 stage(u32 step) const {
+    AMK_DEVICE u32 stage(u32 step, bool norms) const {
         return whole(weights(step)) + whole(step / 2 * block + (norms ? 64 * step : 0));
     }
     AMK_DEVICE u32 weights(u32 step) const { return units * step * tile; }
@@ -107,7 +107,7 @@ struct UnitPlace {
     // Unit `unit` of a record: on the worker's own tape, or on the pieces that the arguments name.
     AMK_DEVICE UnitPlace(const Worker& w, const Record& r, u32 unit)
         : piece(w.tape), unit(unit), units(r.units) {
-        if (!r.aux) return;
+        if (AMK_ROWS <= BLOCK_ROWS || !r.aux) return;
         const u32* words = w.p.arguments + r.partial;
         for (u32 i = 1; i < r.aux && this->unit >= words[1] >> 16; i++)
             this->unit -= words[1] >> 16, words += 2;

@@ -308,7 +308,7 @@ AMK_DEVICE void wide_products(Worker& w, const Record& r, const GemvShape& g, co
     WideSums<COLUMNS> sums = {};
     Squares squares(w);
     list_copies(w, r, g, c, all);
-    await_inputs(w, r, c.first || c.column > step_row(r));
+    await_inputs(w, r, c.first || (AMK_ROWS > BLOCK_ROWS && c.column > step_row(r)));
     if (FROM_MEMORY<T> && team.busy && !norms)
         multiply_from_memory(w, c, team, sums);
     else
@@ -374,7 +374,7 @@ AMK_DEVICE void deliver_pair(Worker& w, const Record& r, const GemvShape& g, con
 
 // Adds the shares and delivers, two elements a thread: lanes have neighbouring pairs of a column.
 AMK_DEVICE void deliver_wide(Worker& w, const Record& r, const GemvShape& g, const WideGroup& c) {
-    constexpr u32 AT_ONCE = 2; // columns whose residuals are loaded together
+    constexpr u32 AT_ONCE = AMK_ROWS > HELD_IN_SHARED ? 2 : 1; // residuals that are loaded together
     const u32 each = g.output == OUT_GATED ? 4 : 2, pairs = c.units * AMK_UNIT / each,
               log = min(32u - __clz(pairs - 1), 5u), apart = THREADS >> log;
     for (u32 first = w.thread() >> log; first < c.columns; first += AT_ONCE * apart)
@@ -412,14 +412,15 @@ AMK_DEVICE void multiply_wide(Worker& w, const Record& r, const GemvShape& g, co
 // `multiply_wide` with the tiles of the projection.
 template <class F> AMK_DEVICE void gemv_wide(Worker& w, const Record& r, F multiply) {
     const GemvShape g(r.shape);
+    constexpr bool SEVERAL = AMK_ROWS > BLOCK_ROWS; // groups of columns
     const u32 all = g.output == OUT_LOGITS ? w.s.wanted : w.p.row_count,
-              end = step_row(r) + step_rows(r, all);
-    if (end == step_row(r)) return before_task(w, r);
+              begin = SEVERAL ? step_row(r) : 0, end = SEVERAL ? begin + step_rows(r, all) : all;
+    if (end == begin) return before_task(w, r);
 #pragma unroll 1
     for (u32 i = 0, of_units = (r.units + WIDE_UNITS - 1) / WIDE_UNITS;; i++) {
-        const u32 first = i % of_units * WIDE_UNITS,
-                  column = step_row(r) + i / of_units * WIDE_COLUMNS;
-        if (column >= end) break;
+        const u32 turn = SEVERAL ? i / of_units : 0, first = (i - turn * of_units) * WIDE_UNITS,
+                  column = begin + turn * WIDE_COLUMNS;
+        if (SEVERAL ? column >= end : first >= r.units) break;
         const WideGroup c(r, g, first, column, min(end - column, WIDE_COLUMNS));
         multiply(g, c, all);
         w.stamp(TRACE_PRODUCT);
