@@ -223,7 +223,8 @@ fn delivery() -> String {
         &between(&one, "#if AMK_SUMS\n// The input x = r", "// Shared address of a warp's two sums"),
         "#if !AMK_ROWS\nstatic bool filtering(Worker&) { return false; }\nstatic void consider(Worker&, u32, float, u32) {}\n",
         &between(&one, "// The delivery of a group of units", "// The partition of a projection's tape"),
-        "#elif AMK_WIDE\nstruct WideGroup {\n    u32 column, columns;\n    static constexpr u32 units = UNITS, first = 0, shares = 3;\n\
+        "#elif AMK_WIDE\nstruct WideGroup {\n    u32 column, columns;\n\
+         \x20   static constexpr u32 units = UNITS, first = 0, shares = 3;\n\
          \x20   static u32 pitch() { return LEN + 4; }\n};\n",
         &(scales + &of_wide),
         "#else\n",

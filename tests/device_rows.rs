@@ -405,7 +405,7 @@ fn code_for_rows_compiles_for_every_architecture() {
         ("llama", "phi_4_mini"),
     ];
     const NARROW: [u32; 2] = [4, 8];
-    const WIDE: [u32; 3] = [16, 40, 512];
+    const WIDE: [u32; 4] = [16, 40, 128, 512];
     for (number, target) in gpu::of_each_architecture().into_iter().enumerate() {
         for (at, model) in (number..).zip(MODELS) {
             // All widths for one target; for each other one a narrow and a wide one of each model.

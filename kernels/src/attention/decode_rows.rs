@@ -8,7 +8,7 @@ use crate::fused::{AttentionForm, RotaryTable, Shared};
 use amk::ir::{Access, Bound, BufferId, Interval, Param, Region};
 use amk_cuda::image::Record;
 use amk_cuda::image::decode::{
-    DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, only, read, write,
+    DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, for_rows, only, read, write,
 };
 use amk_cuda::plan::Plan;
 use amk_cuda::set::RecordKind;
@@ -166,9 +166,7 @@ fn append<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) ->
         let operands = vec![layer.cached(cache, true), x];
         calls.push(DecodedCall { params: vec![Param::Pos], ..DecodedCall::new("amk_kernels::kv_append", operands) });
     }
-    let rows = step_rows(record, places)?;
-    calls.iter_mut().for_each(|call| call.rows = Some(rows.clone()));
-    Ok(calls)
+    Ok(for_rows(calls, Some(&step_rows(record, places)?)))
 }
 
 fn attend_rows<'p>(
@@ -191,9 +189,7 @@ fn attend_rows<'p>(
     params.extend(layer.form.cap.map(Param::F32));
     params.extend([window, Param::Pos]);
     calls.push(DecodedCall { params, ..DecodedCall::new(layer.form.row_path(), operands) });
-    let rows = step_rows(record, places)?;
-    calls.iter_mut().for_each(|call| call.rows = Some(rows.clone()));
-    Ok(calls)
+    Ok(for_rows(calls, Some(&step_rows(record, places)?)))
 }
 
 /// Returns the split results and their log-sum-exps, and checks their shapes.

@@ -3,8 +3,9 @@
 use super::form::{AttentionForm, SMALL_HEAD, cache_of, first_alike};
 use super::group::Attention;
 use super::phase::{LayerBuffers, Partials, attending, buffers, normed, note_late, slices};
-use crate::abi::{BLOCK_ROWS, split_of};
+use crate::abi::split_of;
 use crate::fused::Decoder;
+use crate::linear::blocks;
 use amk::ir::program::BufferKind;
 use amk::ir::{Access, Bound, BufferId, Exchange, Interval, Operand, Param, Region};
 use amk_cuda::image::{Encoder, Record};
@@ -96,7 +97,7 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(
 /// Phases in which the workers attend. The rows of a long step are those of prompts, of which later
 /// ones attend to more: a worker has a block of the first half, then one of the second.
 fn rounds(plan: &Plan) -> u32 {
-    if plan.rows() > Some(BLOCK_ROWS) { 2 } else { 1 }
+    if blocks::blocks(plan.rows()) > 1 { 2 } else { 1 }
 }
 
 /// The blocks of each round. A worker's blocks of two rounds are as far from the ends.

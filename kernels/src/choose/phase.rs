@@ -172,10 +172,9 @@ impl PhaseKind for Best {
     }
 
     fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
-        let Work::Rows(rows) = work else { return Record::default() };
         let Choosing { best, shares, .. } = choosing(encoder.plan);
         let (output, partial) = (encoder.packet(best), encoder.packet(shares));
-        Record { output, partial, ..encoder.of_rows("BEST", rows) }
+        Record { output, partial, ..encoder.of_rows("BEST", work) }
     }
 
     fn everyone(&self) -> bool {
@@ -219,14 +218,13 @@ impl PhaseKind for Probe {
     }
 
     fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
-        let Work::Rows(rows) = work else { return Record::default() };
         let Choosing { best, shares, found, .. } = choosing(encoder.plan);
         let (input, partial) = match self.round.checked_sub(1) {
             None => (encoder.packet(best), encoder.packet(shares)),
             Some(before) => (encoder.packet(found[before]), 0),
         };
         let (output, layer) = (encoder.packet(found[self.round]), self.round as u32);
-        Record { input, output, partial, layer, ..encoder.of_rows("PROBE", rows) }
+        Record { input, output, partial, layer, ..encoder.of_rows("PROBE", work) }
     }
 
     fn everyone(&self) -> bool {

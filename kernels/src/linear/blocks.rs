@@ -19,9 +19,9 @@ pub struct Dealt {
     pub tape: u64,
 }
 
-/// The blocks of a step's rows.
-pub(crate) fn blocks(plan: &Plan) -> u32 {
-    plan.rows().map_or(1, |rows| rows.div_ceil(BLOCK_ROWS))
+/// The blocks of the rows of a step; `None`: it is one call of the function.
+pub(crate) fn blocks(rows: Option<u32>) -> u32 {
+    rows.map_or(1, |rows| rows.div_ceil(BLOCK_ROWS))
 }
 
 /// Checks that the workers can share out the blocks of a step.
@@ -29,7 +29,7 @@ pub(crate) fn blocks(plan: &Plan) -> u32 {
 /// # Errors
 /// Where they are not whole groups.
 pub(super) fn check(planner: &Planner<'_>, call: usize) -> Result<(), Unsupported> {
-    let (blocks, workers) = (blocks(&planner.plan), planner.plan.schedule.workers);
+    let (blocks, workers) = (blocks(planner.plan.rows()), planner.plan.schedule.workers);
     if workers.is_multiple_of(blocks) {
         return Ok(());
     }
@@ -41,7 +41,7 @@ pub(super) fn check(planner: &Planner<'_>, call: usize) -> Result<(), Unsupporte
 /// says: each worker its part for all rows, or where there are several blocks of rows, the parts of
 /// neighbours for one block.
 pub(crate) fn works(plan: &Plan, parts: &[Range<u32>]) -> Vec<Work> {
-    match blocks(plan) {
+    match blocks(plan.rows()) {
         1 => parts.iter().cloned().map(Work::Rows).collect(),
         blocks => of_blocks(blocks, plan.rows().unwrap_or(0), parts),
     }
@@ -72,7 +72,7 @@ fn of_blocks(blocks: u32, rows: u32, parts: &[Range<u32>]) -> Vec<Work> {
 
 /// The parts of a phase's elements with their places on the tapes, where blocks of rows share them.
 pub(super) fn dealt(planner: &Planner<'_>, parts: &[Range<u32>]) -> Vec<Dealt> {
-    if blocks(&planner.plan) == 1 {
+    if blocks(planner.plan.rows()) == 1 {
         return Vec::new();
     }
     let place = |(worker, elements): (usize, &Range<u32>)| Dealt {
@@ -106,12 +106,13 @@ pub(super) fn encode(
 /// # Errors
 /// If it cannot.
 pub(crate) fn check_held(record: &Record, places: &Places<'_>, len: u32) -> Result<(), Refusal> {
-    let (rows, blocks) = match places.program.rows {
-        None => (0..1, 1),
-        Some(most) => (places.step_rows(record)?.unwrap_or(0..most), most.div_ceil(BLOCK_ROWS)),
+    let most = places.program.rows;
+    let rows = match most {
+        None => 0..1,
+        Some(most) => places.block_rows(record)?.unwrap_or(0..most),
     };
     let one_block = rows.start / BLOCK_ROWS == (rows.end - 1) / BLOCK_ROWS;
-    if one_block && len <= most_own_rows(places.program.rows) * blocks {
+    if one_block && len <= most_own_rows(most) * blocks(most) {
         return Ok(());
     }
     Err(Refusal::new("units, layer", format!("give {len} rows for {rows:?}, which a worker cannot hold")))

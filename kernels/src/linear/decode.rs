@@ -6,7 +6,7 @@ use crate::abi::{
     OUT_RESIDUAL, OUT_STORE, TILE_K,
 };
 use crate::fused::Shared;
-use crate::linear::blocks::check_held;
+use crate::linear::blocks::{blocks, check_held};
 use crate::linear::phase::Gemv as Phase;
 use crate::linear::source;
 use crate::linear::split_k::MOST_HELPERS;
@@ -143,8 +143,8 @@ fn decode_block<'p>(
     places: &Places<'p>,
     state: &mut WorkerState,
 ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    let rows = places.step_rows(record)?;
-    let several = places.program.rows > Some(BLOCK_ROWS);
+    let rows = places.block_rows(record)?;
+    let several = blocks(places.program.rows) > 1;
     let fits = several && rows.as_ref().is_some_and(|rows| rows.len() <= BLOCK_ROWS as usize);
     if !fits || shape.output == OUT_LOGITS {
         return Err(Refusal::new("layer, shape", "are not of one of several blocks of rows, or of its logits"));

@@ -325,7 +325,7 @@ impl PhaseKind for Gemv {
                 None if has_bias => encoder.constant(self.biases[0]) + rows.start,
                 None => 0,
             },
-            layer: split.map_or(encoder.step_rows(work), |(split, _)| split.kept | split.helpers << 8),
+            layer: split.map_or(encoder.block_rows(work), |(split, _)| split.kept | split.helpers << 8),
             aux: pieces,
             partial: match (sum, split) {
                 (Some(sum), _) => encoder.packet(sum.residual),

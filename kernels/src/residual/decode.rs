@@ -35,7 +35,7 @@ fn by_rows(plan: &Plan, (function, arguments): (&str, &str)) -> String {
 
 fn embed<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "row", "output", "shape", "layer"])?;
-    let of_step = places.step_rows(record)?;
+    let of_step = places.block_rows(record)?;
     let own = own_rows(record, places)?;
     let held = write("units, row", Place::Kept("residual"), std::slice::from_ref(&own));
     let unscaled = |local| Shared::of(places.image).embedding_scale.map(|_| Place::Local(local));
@@ -79,7 +79,7 @@ pub(crate) fn lookup<'p>(
 
 fn adopt<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "row", "input", "shape", "layer"])?;
-    let of_step = places.step_rows(record)?;
+    let of_step = places.block_rows(record)?;
     let own = own_rows(record, places)?;
     let format = match record.shape {
         0 => Format::Words,

@@ -113,10 +113,9 @@ impl PhaseKind for Embed {
     fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
         let Some(rows) = work.elements() else { return Record::default() };
         Record {
-            layer: encoder.step_rows(work),
             output: self.published.map_or(0, |to| encoder.element(to, rows.start)),
             shape: u32::from(self.published.is_some()),
-            ..encoder.of_rows("EMBED", rows)
+            ..encoder.of_rows("EMBED", work)
         }
     }
 
@@ -142,12 +141,10 @@ impl PhaseKind for Adopt {
     }
 
     fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
-        let Some(rows) = work.elements() else { return Record::default() };
         let buffer = encoder.plan.program.buffers.get(self.from.index());
         let pairs = buffer.is_some_and(|buffer| buffer.dtype == DType::BF16);
         let input = encoder.packet(self.from);
-        let layer = encoder.step_rows(work);
-        Record { input, shape: u32::from(pairs), layer, ..encoder.of_rows("ADOPT", rows) }
+        Record { input, shape: u32::from(pairs), ..encoder.of_rows("ADOPT", work) }
     }
 
     fn same(&self, other: &dyn PhaseKind) -> bool {

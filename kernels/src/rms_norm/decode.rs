@@ -77,7 +77,7 @@ fn normed<'p>(
 
 fn norm<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "layer"])?;
-    let of_step = places.step_rows(record)?;
+    let of_step = places.block_rows(record)?;
     let (len, part) = (record.shape & NORM_LENGTH, rows(record, UNIT)?);
     let flags = record.shape & !NORM_LENGTH;
     if flags & !(NORM_COMPUTED | NORM_ADDED | NORM_CENTRED | NORM_BIASED | NORM_KNOWN) != 0 {

@@ -212,8 +212,7 @@ impl PhaseKind for Norm {
             shape: self.len | computed | added,
             norm: encoder.constant(self.by.map(NormBy::weight)),
             bias: encoder.constant(self.by.and_then(NormBy::bias)),
-            layer: encoder.step_rows(work),
-            ..encoder.of_rows("NORM", rows)
+            ..encoder.of_rows("NORM", work)
         }
     }
 

@@ -20,7 +20,6 @@ constexpr u32 NORM_ROWS_EACH = (AMK_ROWS + AMK_WORKERS - 1) / AMK_WORKERS,
 
 // A thread's share of a row's vector: pieces of 16 bytes, four pairs each.
 struct NormShare {
-    static constexpr u32 HELD = 1; // pieces that stay in registers
     const Worker& w;
     const Record& r;
     u32 row, first, pieces; // pieces: of the row, or 0 for a row that is not normed here
@@ -28,7 +27,6 @@ struct NormShare {
     AMK_DEVICE NormShare(const Worker& w, const Record& r, u32 row, u32 end)
         : w(w), r(r), row(row), first(w.warp % NORM_SHARES * 32 + w.lane),
           pieces(row < end ? (r.shape & NORM_LENGTH) / 8 : 0) {}
-    AMK_DEVICE u32 at(u32 j) const { return first + j * NORM_SHARES * 32; }
     AMK_DEVICE uint4 load(u32 piece) const {
         return load_relaxed((const u64*)piece_at(w, r.input, piece, row));
     }

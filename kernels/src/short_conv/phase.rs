@@ -129,7 +129,7 @@ impl PhaseKind for Convolve {
             norm: encoder.constant(Some(buffers.weight)) + own.start * decoder.convolved[1],
             layer: self.number as u32,
             aux: encoder.packet(buffers.gate),
-            ..encoder.of_rows("CONVOLVE", own)
+            ..encoder.of_rows("CONVOLVE", work)
         }
     }
 

@@ -6,7 +6,6 @@ use crate::plan::{Plan, UNIT, Work};
 use crate::set::record_kinds;
 use amk_ir::{BufferId, EventId, Task};
 use std::collections::HashMap;
-use std::ops::Range;
 
 /// The layout of a plan's buffers.
 pub struct Encoder<'a> {
@@ -52,14 +51,16 @@ impl<'a> Encoder<'a> {
         self.kinds.iter().position(|&known| known == kind).map_or(u16::MAX, |at| at as u16)
     }
 
-    /// Returns a record with the rows of a task, in units.
-    pub fn of_rows(&self, kind: &str, rows: &Range<u32>) -> Record {
-        let units = (rows.end - rows.start).div_ceil(UNIT) as u16;
-        Record { op: self.op(kind), units, row: rows.start, ..Record::default() }
+    /// Returns a record with the elements of a task, in units, and the rows of the step that it is
+    /// for.
+    pub fn of_rows(&self, kind: &str, work: &Work) -> Record {
+        let Some(elements) = work.elements() else { return Record::default() };
+        let units = (elements.end - elements.start).div_ceil(UNIT) as u16;
+        Record { op: self.op(kind), units, row: elements.start, layer: self.block_rows(work), ..Record::default() }
     }
 
     /// Returns the rows of a step that a record is for, as its `layer`. 0 means all.
-    pub fn step_rows(&self, work: &Work) -> u32 {
+    pub fn block_rows(&self, work: &Work) -> u32 {
         work.rows().map_or(0, |rows| rows.start | rows.end << 16)
     }
 

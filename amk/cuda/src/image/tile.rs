@@ -145,9 +145,13 @@ impl Plain {
     pub(super) fn extend(&mut self, words: impl IntoIterator<Item = u32>) -> u32 {
         let at = self.words.len() as u32;
         self.words.extend(words);
-        // The tiles of generic tasks are read 16 bytes at a time.
-        self.words.resize(self.words.len().next_multiple_of(4), 0);
+        self.pad();
         at
+    }
+
+    /// Fills up the words, which are read 16 bytes at a time.
+    fn pad(&mut self) {
+        self.words.resize(self.words.len().next_multiple_of(4), 0);
     }
 
     /// Appends the calls of a task and returns their first word.
@@ -174,8 +178,7 @@ impl Plain {
                     Param::Pos => 0,
                 });
             }
-            // The next call's tiles are read 16 bytes at a time.
-            self.words.resize(self.words.len().next_multiple_of(4), 0);
+            self.pad();
         }
         at
     }

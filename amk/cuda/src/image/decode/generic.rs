@@ -2,7 +2,7 @@
 
 use super::call::{DecodedCall, DecodedOperand, Place, Refusal, only};
 use super::places::{Format, Places};
-use super::worker::WorkerState;
+use super::worker::{ARGUMENT_WORDS, WorkerState};
 use crate::image::abi::{
     CHUNK, FIRST_BODY, LOCAL, LOGITS, MAX_RANK, OPERAND_WORDS, PACKETS_BF16, PACKETS_F32, PACKETS_U32, PLAIN_BF16,
     PLAIN_F32, Record, STATE_F32, STREAM, TOKEN, TileWords,
@@ -13,9 +13,6 @@ use amk_ir::program::{BufferKind, Param};
 use amk_ir::signature::ParamKind;
 use amk_ir::{Access, Bound, BufferId, DType, Interval, Region};
 use std::ops::Range;
-
-/// Alignment of calls in words: the device reads four at a time.
-const ALIGN: u32 = 4;
 
 pub(super) fn decode<'p>(
     record: &Record,
@@ -246,7 +243,7 @@ impl Words<'_> {
 
     /// Skips to the first word of the next call.
     fn end(&mut self) -> Result<(), Refusal> {
-        while !self.at.is_multiple_of(ALIGN) {
+        while !self.at.is_multiple_of(ARGUMENT_WORDS) {
             if self.next()? != 0 {
                 return Err(Refusal::new("arguments", "have a word between calls that is not 0"));
             }

@@ -222,7 +222,7 @@ impl<'p> Places<'p> {
     ///
     /// # Errors
     /// If the step has no such rows.
-    pub fn step_rows(&self, record: &Record) -> Result<Option<Range<u32>>, Refusal> {
+    pub fn block_rows(&self, record: &Record) -> Result<Option<Range<u32>>, Refusal> {
         let (first, end) = (record.layer & 0xffff, record.layer >> 16);
         if record.layer == 0 {
             return Ok(None);

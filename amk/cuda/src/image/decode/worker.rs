@@ -7,8 +7,8 @@ use amk_ir::{BufferId, Region};
 use std::collections::HashMap;
 use std::ops::Range;
 
-/// Argument words of a record begin at multiples of so many.
-const ARGUMENT_WORDS: u32 = 4;
+/// Alignment of the arguments of records and calls in words: the device reads four at a time.
+pub(super) const ARGUMENT_WORDS: u32 = 4;
 
 /// The value in a place: elements of a buffer.
 pub(super) type Held = Option<(BufferId, Region)>;
