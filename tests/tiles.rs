@@ -66,7 +66,8 @@ fn rows(encoding: &Encoding, seed: u64) -> Vec<u8> {
 struct Found {
     decoded: Vec<f32>,
     rounded: Vec<f32>,
-    /// Of each depth, of one unit at a time and of both, of each row with each vector.
+    /// Of each depth, of one unit at a time, of both, and of tiles in lanes of their own, of each row
+    /// with each vector.
     products: Vec<f32>,
 }
 
@@ -90,7 +91,7 @@ fn run(kinds: &[&TileKind], rows: &[Vec<u8>], vectors: &[bf16]) -> Option<Vec<Fo
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     writer.join().expect("the writer").expect("all should be read");
     let floats: Vec<f32> = output.stdout.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
-    let of_kind = floats.chunks(2 * ROWS * COLUMNS + 2 * DEPTHS * ROWS * VECTORS).map(|floats| {
+    let of_kind = floats.chunks(2 * ROWS * COLUMNS + 3 * DEPTHS * ROWS * VECTORS).map(|floats| {
         let (decoded, others) = floats.split_at(ROWS * COLUMNS);
         let (rounded, products) = others.split_at(ROWS * COLUMNS);
         Found { decoded: decoded.to_vec(), rounded: rounded.to_vec(), products: products.to_vec() }

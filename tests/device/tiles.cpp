@@ -214,15 +214,31 @@ template <class T, int DEPTH> static void multiply_both(u32 tiles, const std::ve
         to[0] += y.x, to[1] += y.y, to[64] += y.z, to[65] += y.w;
     });
 }
+// As linear/fused.cuh for a vector and a unit: lane l has the input of tile l / 8 and the products of tile l % 4.
+template <int DEPTH, class B> static void multiply_apart(CodedTile<B>, u32 tiles, const std::vector<u16>& x, u32 unit, u32 vector, std::vector<float>& products) {
+    by_passes<DEPTH>(tiles, [&](u32 first, u32 count) {
+        using T = LaneTile<B>;
+        T a[DEPTH];
+        const u32 own = lane_now / 8;
+        Fragment input = {};
+        float sum;
+        T::template load<DEPTH>(a, place_of<T>(unit, tiles, first), first, lane_now, count);
+        if (own < DEPTH && own < count) input = four(x, tiles, vector, first + own, lane_now % 8 * 4);
+        T::prepare(input, sum);
+        const auto fragment = [&](u32 j) { return j == own ? input : Fragment{}; };
+        products[(8 * unit + lane_now / 4) * 8 + vector] += T::UP * T::template product<DEPTH>(a, fragment, [&](int) { return sum; });
+    });
+}
 template <class T, int DEPTH> static void multiply_all(u32 tiles, const std::vector<u16>& x) {
-    std::vector<float> one(128), both(128);
+    std::vector<float> one(128), both(128), apart(128);
     for (u32 i = 0; i < 4; i++) multiply<T, DEPTH>(tiles, x, i / 2, i % 2, one);
-    if constexpr (T::DECODES)
+    if constexpr (T::DECODES) {
         multiply_both<T, DEPTH>(tiles, x, both);
-    else
-        both = one;
-    for (const float y : one) put(y);
-    for (const float y : both) put(y);
+        for (u32 i = 0; i < 16; i++) multiply_apart<DEPTH>(T(), tiles, x, i / 8, i % 8, apart);
+    } else
+        both = apart = one;
+    for (const auto& products : {one, both, apart})
+        for (const float y : products) put(y);
 }
 
 template <class T> static void run(u32 tiles) {

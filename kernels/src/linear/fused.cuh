@@ -47,60 +47,71 @@ struct GemvShape {
     }
 };
 
-// Input values in flight: packets and norm weights of a warp's tiles, as loaded, at most HELD.
+// Neighbouring tiles of an input that a load has. A tile of B takes two columns, which are lanes 8
+// i to 8 i + 7: tiles of blocks let each of four tiles have its own. Tiles of bf16 would gain
+// nothing, and a sum has the columns for its two vectors.
+constexpr u32 ACROSS = AMK_ACROSS;
+static_assert(ACROSS == 1 || AMK_DEPTH <= ACROSS, "a load has the tiles of a pass");
+AMK_DEVICE constexpr int loads_of(int tiles) { return (tiles + ACROSS - 1) / ACROSS; }
+
+// Input values in flight: packets and norm weights of a warp's tiles, as loaded, DEPTH per pass.
 // Tiles past the end are zeros that count as arrived.
-template <int HELD> struct Pending {
-    uint4 v[HELD];
-    uint2 gamma[HELD];
-    const u64* packets; // of the first tile
+template <int DEPTH, int PASSES> struct Pending {
+    static constexpr int EACH = loads_of(DEPTH), LOADS = EACH * PASSES,
+                         NORMED = PASSES <= AMK_NORMED_PASSES ? LOADS : 0;
+    uint4 v[LOADS];
+    uint2 gamma[LOADS];
+    const u64* packets; // of the lane's first tile
     u32 first;
 
-    // The warp's j-th tile, counted from its first, when it has DEPTH per pass.
-    template <int DEPTH> AMK_DEVICE static constexpr u32 tile(u32 j) {
-        return j < DEPTH ? j : j + DEPTH * (AMK_WARPS - 1);
+    // The lane's tile of a pass in the j-th load, and tiles from its first to that of the j-th.
+    AMK_DEVICE static u32 in_pass(const Worker& w, u32 j) {
+        return j % EACH * ACROSS + (ACROSS > 1 ? w.lane >> 3 : 0);
     }
-    template <int DEPTH> AMK_DEVICE static constexpr u64 step(u32 j) {
-        return tile<DEPTH>(j) * (AMK_TILE_K / AMK_PER_PACKET);
+    AMK_DEVICE static constexpr u32 tile(u32 j) {
+        return j % EACH * ACROSS + j / EACH * (DEPTH * AMK_WARPS);
     }
+    AMK_DEVICE static constexpr u64 step(u32 j) { return tile(j) * (AMK_TILE_K / AMK_PER_PACKET); }
     // Issues the loads from tile `from`: `depth` tiles of a pass, at most DEPTH. Does not wait.
-    template <int DEPTH, bool EVEN>
+    template <bool EVEN>
     AMK_DEVICE void issue(const Worker& w, const Record& r, const GemvShape& g, u32 from,
                           u32 depth) {
         first = from;
-        const u32 k0 = first * AMK_TILE_K + 4 * (w.lane & 7);
-        const auto left = [&](u32 from) {
-            return EVEN ? depth : min(g.tiles() - min(g.tiles(), from), depth);
-        };
-        const u32 mine = left(first),
-                  next = left(first + DEPTH * AMK_WARPS); // of this pass and the next
-        const u32 asked = g.comes() ? mine : 0, beyond = g.comes() ? next : 0;
+        const u32 k0 = (first + in_pass(w, 0)) * AMK_TILE_K + 4 * (w.lane & 7);
+        u32 there[PASSES], asked[PASSES]; // tiles of each pass
+#pragma unroll
+        for (u32 pass = 0; pass < PASSES; pass++) {
+            const u32 at = first + pass * (DEPTH * AMK_WARPS);
+            there[pass] = EVEN ? depth : min(g.tiles() - min(g.tiles(), at), depth);
+            asked[pass] = g.comes() ? there[pass] : 0;
+        }
         const u32 input = g.is_sum() && of_residual(w) ? r.partial : r.input;
         packets = w.p.packets + (input + k0 / AMK_PER_PACKET);
         asm volatile("" : "+l"(packets)); // computed once, not per tile
 #pragma unroll
-        for (int j = 0; j < HELD; j++) {
+        for (int j = 0; j < LOADS; j++) {
             v[j] = make_uint4(0, w.epoch, 0, w.epoch);
-            if (j < DEPTH ? j < asked : j - DEPTH < beyond)
-                v[j] = load_relaxed(packets + step<DEPTH>(j));
+            if (in_pass(w, j) < asked[j / EACH]) v[j] = load_relaxed(packets + step(j));
         }
         if (any(!g.comes())) { // the row of this step's token
             const Elem* row = w.p.embedding + ((u64)w.s.token * w.p.hidden + k0);
 #pragma unroll
-            for (int j = 0; j < HELD; j++) {
-                if (j < DEPTH ? j >= mine : j - DEPTH >= next) continue;
-                const uint2 e = *(const uint2*)(row + tile<DEPTH>(j) * AMK_TILE_K);
+            for (int j = 0; j < LOADS; j++) {
+                if (in_pass(w, j) >= there[j / EACH]) continue;
+                const uint2 e = *(const uint2*)(row + tile(j) * AMK_TILE_K);
                 v[j].x = e.x, v[j].z = e.y;
             }
         }
         // Unconditional: the compiler would keep a conditionally set value in registers across
         // tasks.
 #pragma unroll
-        for (int j = 0; j < HELD; j++) gamma[j] = make_uint2(BF16_ONES, BF16_ONES);
+        for (int j = 0; j < LOADS; j++) gamma[j] = make_uint2(BF16_ONES, BF16_ONES);
         if (!(g.flags & GEMV_NORM)) return;
         const Elem* weight = w.p.constants + ((is_added(w, g) ? r.bias : r.norm) + k0);
 #pragma unroll
-        for (int j = 0; j < HELD && j < DEPTH; j++) // with two passes held, norm weights are not
-            if (j < mine) gamma[j] = *(const uint2*)(weight + j * AMK_TILE_K);
+        for (int j = 0; j < NORMED; j++)
+            if (in_pass(w, j) < there[j / EACH])
+                gamma[j] = *(const uint2*)(weight + tile(j) * AMK_TILE_K);
     }
     // Of a sum's columns of B, two and two: the summand, the residual, the summand for its squares,
     // and none. The summand has the weight of its own norm, and that of the sum's in other lanes.
@@ -108,46 +119,44 @@ template <int HELD> struct Pending {
     AMK_DEVICE static bool is_added(const Worker& w, const GemvShape& g) {
         return g.is_sum() && !of_residual(w);
     }
-    template <int TILES> AMK_DEVICE bool arrived(const Worker& w) const {
+    template <int HERE> AMK_DEVICE bool arrived(const Worker& w) const {
         u32 late = 0;
 #pragma unroll
-        for (int j = 0; j < TILES; j++) late |= (v[j].y ^ w.epoch) | (v[j].w ^ w.epoch);
+        for (int j = 0; j < HERE; j++) late |= (v[j].y ^ w.epoch) | (v[j].w ^ w.epoch);
         return late == 0;
     }
-    // Waits until every packet is of this step. Late ones are requested again.
-    template <int DEPTH, int TILES> AMK_DEVICE void arrive(Worker& w, u32 tiles) {
+    // Waits until every packet of the first HERE loads is of this step. Late ones are requested
+    // again.
+    template <int HERE> AMK_DEVICE void arrive(Worker& w, u32 tiles) {
         const Timed timed(w.late);
-        while (!all(arrived<TILES>(w))) {
+        while (!all(arrived<HERE>(w))) {
 #pragma unroll
-            for (int j = 0; j < TILES; j++)
-                if ((v[j].y ^ w.epoch) | (v[j].w ^ w.epoch))
-                    v[j] = load_relaxed(packets + step<DEPTH>(j));
+            for (int j = 0; j < HERE; j++)
+                if ((v[j].y ^ w.epoch) | (v[j].w ^ w.epoch)) v[j] = load_relaxed(packets + step(j));
             if (!any(w.abandoned())) continue; // read while in flight
-            missing<DEPTH, TILES>(w, tiles);
+            missing<HERE>(w, tiles);
             break;
         }
     }
     // Reports the packets that are missing when the launch is being aborted.
-    template <int DEPTH, int TILES> AMK_DEVICE void missing(Worker& w, u32 tiles) const {
+    template <int HERE> AMK_DEVICE void missing(Worker& w, u32 tiles) const {
 #pragma unroll 1
-        for (u32 j = 0; j < TILES && first + tile<DEPTH>(j) < tiles; j++) {
-            const uint4 found = load_relaxed(packets + step<DEPTH>(j));
+        for (u32 j = 0; j < HERE && first + in_pass(w, 0) + tile(j) < tiles; j++) {
+            const uint4 found = load_relaxed(packets + step(j));
             const u32 second = found.y == w.epoch;
-            w.missing(u32(packets - w.p.packets) + step<DEPTH>(j) + second,
-                      second ? found.w : found.y);
+            w.missing(u32(packets - w.p.packets) + step(j) + second, second ? found.w : found.y);
         }
     }
     // Builds the B fragments with the norm's weight (its scale is applied to the output). The
-    // tensor cores sum the squares: with x as both operands, D[0][0] is the sum over the even half
-    // of k, in lane 0, and D[1][1] the sum over the odd half, in lane 4. Without a norm the weights
-    // are ones: both cases share one path, and the fragments are in the registers that the products
-    // need.
-    template <int TILES>
-    AMK_DEVICE void fragments(const Worker& w, const GemvShape& g, Fragment (&x)[TILES],
+    // tensor cores sum the squares: with x as both operands, D[i][i] is the sum over column i of B,
+    // a half of the k of a tile. Without a norm the weights are ones: both cases share one path,
+    // and the fragments are in the registers that the products need.
+    template <int HERE>
+    AMK_DEVICE void fragments(const Worker& w, const GemvShape& g, Fragment (&x)[HERE],
                               float (&squares)[4]) const {
-        uint2 of_squares[TILES];
+        uint2 of_squares[HERE];
 #pragma unroll
-        for (int j = 0; j < TILES; j++) {
+        for (int j = 0; j < HERE; j++) {
             uint2 y = make_uint2(v[j].x, v[j].z), by = gamma[j];
             of_squares[j] = y;
 #if AMK_SUMS
@@ -160,7 +169,7 @@ template <int HELD> struct Pending {
         if (!(g.flags & GEMV_NORM)) return;
         float odd[4] = {0, 0, 0, 0};
 #pragma unroll
-        for (int j = 0; j < TILES; j++) {
+        for (int j = 0; j < HERE; j++) {
             const uint2 y = of_squares[j];
             mma(j & 1 ? odd : squares, make_uint4(y.x, y.x, y.y, y.y), y.x, y.y);
         }
@@ -212,7 +221,11 @@ AMK_DEVICE void tell_squares(const Worker& w, const GemvShape& g, u32 to,
 #if AMK_SUMS
     if (any(g.is_sum())) return tell_products(w, squares);
 #endif
-    store_shared(to, w.lane ? squares[1] : squares[0], (w.lane & 27) == 0);
+    if (ACROSS == 1) return store_shared(to, w.lane ? squares[1] : squares[0], (w.lane & 27) == 0);
+    // The diagonal: lanes 0, 9, 18 and 27 have the even columns, lanes 4, 13, 22 and 31 odd ones.
+    float sum = w.lane & 4 ? squares[1] : squares[0];
+    sum += __shfl_down_sync(~0u, sum, 9), sum += __shfl_down_sync(~0u, sum, 18);
+    store_shared(to, sum, (w.lane & 27) == 0);
 }
 
 // The delivery of a group of units: each thread sums a share of the warps' partials of a row pair,
@@ -461,8 +474,8 @@ template <class L> AMK_DEVICE void addends_feed(L& l, const Record& r, Feed& fee
 // shapes would pay for the registers of the deepest.
 struct Group {
     const GemvShape g;
-    Pending<AMK_SHARED ? AMK_MOST : 1> input; // if it is shared
-    u32 units, squares_at, named;             // the last: see `BF16Tile::named`
+    Pending<AMK_SHARED ? AMK_MOST : 1, 1> input; // if it is shared
+    u32 units, squares_at, named;                // the last: see `BF16Tile::named`
     float squares[4];
 #if AMK_SPLIT_K
     u32 first, end; // passes of its last unit, the only one that may lack some
@@ -494,10 +507,33 @@ struct Group {
     }
 };
 
-// The blocks of one pass over a group from the ring, of tiles T. The next one is in registers.
-template <int DEPTH, bool EVEN, class T> struct Blocks {
-    T a[DEPTH];           // this warp's tiles of a block, zeros past its end
-    u32 mine;             // tiles from its first on
+// The inputs of a warp's tiles of a pass, as products with tiles T need them.
+template <int DEPTH, class T> struct Inputs {
+    Fragment x[DEPTH];
+    float sums[DEPTH];
+
+    // `loads`: fragments as loaded, see ACROSS.
+    AMK_DEVICE void take(const Worker& w, const Fragment* loads) {
+        Fragment all = loads[0];
+        if constexpr (T::APART) T::prepare(all, sums[0]);
+#pragma unroll
+        for (u32 j = 0; j < DEPTH; j++) {
+            x[j] = loads[ACROSS == 1 ? j : 0];
+            if constexpr (T::APART) {
+                const bool own = w.lane >> 3 == j;
+                x[j] = {own ? all.b0 : 0, own ? all.b1 : 0};
+            } else if constexpr (ACROSS > 1) {
+                const u32 from = 8 * j + (w.lane & 7);
+                x[j] = {__shfl_sync(~0u, all.b0, from), __shfl_sync(~0u, all.b1, from)};
+            }
+            if constexpr (!T::APART) T::prepare(x[j], sums[j]);
+        }
+    }
+};
+
+// A pass over the blocks of a group in the ring, of tiles T.
+template <int DEPTH, bool EVEN, class T> struct Pass {
+    u32 mine;             // tiles of a block from this warp's first on
     u32 bytes, slot;      // bytes of a block; blocks of a slot
     typename T::Place at; // of its first tile in the current block
     u32 partial;          // shared address of its row in this warp's partials of the first unit
@@ -505,15 +541,7 @@ template <int DEPTH, bool EVEN, class T> struct Blocks {
     u32 further; // 1: lanes next to those of the rows have the sums of another column
 #endif
 
-    AMK_DEVICE void begin(Worker& w, const Group& group, u32 tiles) {
-        u32 slot = 1;
-        if (group.units > 1) slot = GemvCut::blocks(tiles, T::BYTES);
-#if AMK_SUMS
-        further = group.g.is_sum();
-#endif
-        begin_with(w, tiles, slot, group.named);
-    }
-    // `named`: see `BF16Tile::named`.
+    // Waits for the first block. `named`: see `BF16Tile::named`.
     AMK_DEVICE void begin_with(Worker& w, u32 tiles, u32 its_slot, u32 named) {
         slot = its_slot;
         mine = tiles - min(tiles, w.warp * DEPTH);
@@ -525,33 +553,28 @@ template <int DEPTH, bool EVEN, class T> struct Blocks {
 #endif
         partial = shared_address(partials + w.warp * PARTIAL_PITCH + (w.lane >> 2));
         asm volatile("" : "+r"(slot), "+r"(bytes), "+r"(partial)); // now, while there is time
-#pragma unroll
-        for (int j = 0; j < DEPTH; j++)
-            if (!EVEN) a[j] = T();
         at = typename T::Place(w.warp * DEPTH, w.lane, named);
         at.advance(w.acquire());
-        load(w);
     }
-    AMK_DEVICE void load(const Worker& w) {
-        T::template load<DEPTH>(a, at, w.warp * DEPTH, w.lane, EVEN ? DEPTH : mine);
+    AMK_DEVICE void load(const Worker& w, T (&tiles)[DEPTH], const typename T::Place& from) const {
+        T::template load<DEPTH>(tiles, from, w.warp * DEPTH, w.lane, EVEN ? DEPTH : mine);
     }
-    // Goes on to the next block of the slot.
-    AMK_DEVICE void next(const Worker& w) { at.advance(bytes), load(w); }
-    // Releases the slot, and goes on to the first block of the next one.
-    AMK_DEVICE void next_slot(Worker& w) {
+    // Releases the slot, and goes on to the first block of the next one, `by` bytes behind it.
+    AMK_DEVICE void next_slot(Worker& w, u32 by) {
         w.release();
         w.acquire();
         const u32 one = w.slot ? AMK_CHUNK : AMK_CHUNK - AMK_SLOTS * AMK_CHUNK;
-        at.advance(one - (slot - 1) * bytes), load(w);
+        at.advance(one - by);
     }
-    // This warp's share of the rows of a unit.
-    AMK_DEVICE float product(const Fragment* x, const float* sums) const {
-        return T::product(a, [&](int j) { return x[j]; }, [&](int j) { return sums[j]; });
+    // This warp's share of the rows of a unit, where lanes are apart of their tile.
+    AMK_DEVICE static float product(const T (&tiles)[DEPTH], const Inputs<DEPTH, T>& inputs) {
+        return T::product(
+            tiles, [&](int j) { return inputs.x[j]; }, [&](int j) { return inputs.sums[j]; });
     }
     // Stores sums of the first pass in the partials, or adds later ones.
-    template <bool FIRST> AMK_DEVICE void keep(const Worker& w, u32 to, float y) const {
-        if (!FIRST && has_sum(w)) y += load_shared_one(to);
-        store_shared(to, y, has_sum(w));
+    template <bool FIRST> AMK_DEVICE static void keep(u32 to, float y, bool mine) {
+        if (!FIRST && mine) y += load_shared_one(to);
+        store_shared(to, y, mine);
     }
     AMK_DEVICE bool has_sum(const Worker& w) const {
 #if AMK_SUMS
@@ -560,75 +583,217 @@ template <int DEPTH, bool EVEN, class T> struct Blocks {
         return !(w.lane & 3);
 #endif
     }
+};
+
+// The blocks of a pass one by one. The next one is in registers.
+template <int DEPTH, bool EVEN, class T> struct Blocks : Pass<DEPTH, EVEN, T> {
+    T a[DEPTH]; // this warp's tiles of a block, zeros past its end
+
+    AMK_DEVICE void begin(Worker& w, const Group& group, u32 tiles, u32) {
+#if AMK_SUMS
+        this->further = group.g.is_sum();
+#endif
+        begin_with(w, tiles, group.units > 1 ? GemvCut::blocks(tiles, T::BYTES) : 1, group.named);
+    }
+    AMK_DEVICE void begin_with(Worker& w, u32 tiles, u32 slot, u32 named) {
+#pragma unroll
+        for (int j = 0; j < DEPTH; j++)
+            if (!EVEN) a[j] = T();
+        Pass<DEPTH, EVEN, T>::begin_with(w, tiles, slot, named);
+        load(w);
+    }
+    AMK_DEVICE void load(const Worker& w) { Pass<DEPTH, EVEN, T>::load(w, a, this->at); }
+    // Goes on to the next block of the slot.
+    AMK_DEVICE void next(const Worker& w) { this->at.advance(this->bytes), load(w); }
+    AMK_DEVICE void next_slot(Worker& w) {
+        Pass<DEPTH, EVEN, T>::next_slot(w, (this->slot - 1) * this->bytes), load(w);
+    }
     // Multiplies by the fragments into this warp's partials.
     template <bool FIRST>
-    AMK_DEVICE void times(Worker& w, const Fragment* x, const float* sums, u32 units) {
-        u32 to = partial, left = slot; // of this slot
+    AMK_DEVICE void times(Worker& w, const Inputs<DEPTH, T>& inputs, u32 units) {
+        u32 to = this->partial, left = this->slot; // of this slot
+        const auto product = [&] {
+            float y = this->product(a, inputs);
+            if constexpr (T::APART) {
+                y += __shfl_xor_sync(~0u, y, 1), y += __shfl_xor_sync(~0u, y, 2);
+                y *= T::UP;
+            }
+            return y;
+        };
 #pragma unroll 1
         for (; --units; to += AMK_UNIT * 4) {
-            const float y = product(x, sums);
+            const float y = product();
             if (--left)
                 next(w);
             else
-                left = slot, next_slot(w);
-            keep<FIRST>(w, to, y);
+                left = this->slot, next_slot(w);
+            this->template keep<FIRST>(to, y, this->has_sum(w));
         }
-        keep<FIRST>(w, to, product(x, sums)); // no next block to load
+        this->template keep<FIRST>(to, product(), this->has_sum(w)); // no next block to load
         w.release();
     }
 };
 
-// Makes the inputs ready for products with tiles T.
-template <class T, int TILES>
-AMK_DEVICE void prepare_tiles(Fragment (&x)[TILES], float (&sums)[TILES]) {
+// The blocks of a pass, COUNT of a slot at once or what is left of it: the instructions of one fill
+// the waits of others, and fewer of them go from block to block. The next ones are in registers.
+template <int DEPTH, bool EVEN, class T, int COUNT> struct SlotBlocks : Pass<DEPTH, EVEN, T> {
+    using Base = Pass<DEPTH, EVEN, T>;
+    T a[COUNT][DEPTH];
+    u32 count, left; // of the current blocks; of the slot from them on
+
+    AMK_DEVICE void begin(Worker& w, const Group& group, u32 tiles, u32 units) {
+        Base::begin_with(w, tiles, EVEN ? 0 : blocks_of(tiles), group.named);
+        if (EVEN) this->slot = blocks_of(WHOLE), this->bytes = WHOLE * T::BYTES; // constants
 #pragma unroll
-    for (int j = 0; j < TILES; j++) T::prepare(x[j], sums[j]);
+        for (int i = 0; i < COUNT; i++)
+#pragma unroll
+            for (int j = 0; j < DEPTH; j++)
+                if (!EVEN) a[i][j] = T();
+        left = this->slot;
+        load(w, units);
+    }
+    static constexpr u32 WHOLE = DEPTH * AMK_WARPS; // tiles of a block of all warps' tiles
+    AMK_DEVICE static u32 blocks_of(u32 tiles) {
+        return tiles == WHOLE ? AMK_CHUNK / (WHOLE * T::BYTES) : GemvCut::blocks(tiles, T::BYTES);
+    }
+    AMK_DEVICE void load(const Worker& w, u32 units) {
+        count = min(min(units, left), COUNT);
+        typename T::Place from = this->at;
+#pragma unroll
+        for (u32 i = 0; i < COUNT; i++, from.advance(this->bytes))
+            if (i < count) Base::load(w, a[i], from);
+    }
+    template <bool FIRST>
+    AMK_DEVICE void times(Worker& w, const Inputs<DEPTH, T>& inputs, u32 units) {
+        u32 to = this->partial;
+#pragma unroll 1
+        for (;;) {
+            float y[COUNT];
+#pragma unroll
+            for (u32 i = 0; i < COUNT; i++) {
+                y[i] = 0;
+                if (i == 0 || any(i < count)) y[i] = this->product(a[i], inputs);
+            }
+            const u32 ready = count;
+            units -= ready;
+            if (units) {
+                if (left -= ready)
+                    this->at.advance(ready * this->bytes);
+                else
+                    this->next_slot(w, (this->slot - ready) * this->bytes), left = this->slot;
+                load(w, units);
+            }
+            store<FIRST>(w, to, y, ready);
+            if (!units) break;
+            to += ready * (AMK_UNIT * 4);
+        }
+        w.release();
+    }
+    // Stores or adds the sums of the first `ready` blocks.
+    template <bool FIRST>
+    AMK_DEVICE void store(const Worker& w, u32 to, const float (&y)[COUNT], u32 ready) const {
+        if constexpr (T::APART) {
+            // Lanes that are 1 and 2 apart add up, and lane l has block l % 4 in the end.
+            const u32 own = w.lane & 3;
+            float sum = quads<0>(y, own & 1);
+            if constexpr (COUNT > 2) {
+                const float others = quads<2>(y, own & 1);
+                const bool upper = own & 2;
+                sum = (upper ? others : sum) + __shfl_xor_sync(~0u, upper ? sum : others, 2);
+            } else
+                sum += __shfl_xor_sync(~0u, sum, 2);
+            Base::template keep<FIRST>(to + own * AMK_UNIT * 4, sum * T::UP, own < ready);
+        } else {
+#pragma unroll
+            for (u32 i = 0; i < COUNT; i++)
+                Base::template keep<FIRST>(to + i * AMK_UNIT * 4, y[i],
+                                           i < ready && this->has_sum(w));
+        }
+    }
+    // Blocks FIRST and FIRST + 1, of which odd lanes get the second.
+    template <int FIRST> AMK_DEVICE static float quads(const float (&y)[COUNT], bool odd) {
+        const float first = y[FIRST], second = FIRST + 1 < COUNT ? y[FIRST + 1] : 0;
+        return (odd ? second : first) + __shfl_xor_sync(~0u, odd ? first : second, 1);
+    }
+};
+
+// How many blocks of tiles T a warp multiplies at once.
+template <class T> AMK_DEVICE constexpr int blocks_at_once(int depth) {
+    const int slot = AMK_CHUNK / (depth * AMK_WARPS * T::BYTES);
+    return ACROSS == 1 || !T::DECODES ? 1 : slot < 4 ? slot : 4;
 }
+template <int DEPTH, bool EVEN, class T>
+using BlocksOf = typename Either<blocks_at_once<T>(DEPTH) == 1, Blocks<DEPTH, EVEN, T>,
+                                 SlotBlocks<DEPTH, EVEN, T, blocks_at_once<T>(DEPTH)>>::Type;
 
 // Computes the products of an input that fits the registers: PASSES passes behind one wait.
-template <int DEPTH, int PASSES, bool EVEN, class T, int HELD>
-AMK_DEVICE void multiply_whole(Worker& w, Group& group, Pending<HELD>& input) {
+template <int DEPTH, int PASSES, bool EVEN, class T, class P>
+AMK_DEVICE void multiply_whole(Worker& w, Group& group, P& input) {
     const u32 tiles = group.g.tiles(), early = PASSES == 1 ? tiles : DEPTH * AMK_WARPS;
-    Blocks<DEPTH, EVEN, T> blocks;
-    blocks.begin(w, group, early); // before the inputs: it may have arrived already
-    input.template arrive<DEPTH, DEPTH * PASSES>(w, tiles);
+    constexpr int LOADS = loads_of(DEPTH);
+    BlocksOf<DEPTH, EVEN, T> blocks;
+    blocks.begin(w, group, early, group.units); // before the inputs: it may have arrived already
+    input.template arrive<LOADS * PASSES>(w, tiles);
     if (w.first == 0) w.stamp(TRACE_INPUTS);
-    Fragment x[DEPTH * PASSES];
+    Fragment x[LOADS * PASSES];
     input.fragments(w, group.g, x, group.squares);
-    float sums[DEPTH * PASSES];
-    prepare_tiles<T>(x, sums);
-    blocks.template times<true>(w, x, sums, group.units);
+    Inputs<DEPTH, T> inputs[PASSES];
+#pragma unroll
+    for (int pass = 0; pass < PASSES; pass++) inputs[pass].take(w, x + pass * LOADS);
+    blocks.template times<true>(w, inputs[0], group.units);
 #pragma unroll
     for (int pass = 1; pass < PASSES; pass++) {
-        blocks.begin(w, group, tiles - early);
-        blocks.template times<false>(w, x + pass * DEPTH, sums + pass * DEPTH, group.units);
+        blocks.begin(w, group, tiles - early, group.units);
+        blocks.template times<false>(w, inputs[pass], group.units);
+    }
+}
+
+// The same, where a pass takes one load: one pass after the other by the same code.
+template <int DEPTH, int PASSES, bool EVEN, class T, class P>
+AMK_DEVICE void multiply_held(Worker& w, Group& group, P& input) {
+    const GemvCut cut(group.g.k);
+    BlocksOf<DEPTH, EVEN, T> blocks;
+    blocks.begin(w, group, cut.count(0), group.units);
+    input.template arrive<PASSES>(w, cut.tiles);
+    if (w.first == 0) w.stamp(TRACE_INPUTS);
+    Fragment x[PASSES];
+    input.fragments(w, group.g, x, group.squares);
+    Inputs<DEPTH, T> inputs;
+    inputs.take(w, x);
+    blocks.template times<true>(w, inputs, group.units);
+#pragma unroll 1
+    for (u32 pass = 1; pass < PASSES; pass++) {
+#pragma unroll
+        for (int i = 0; i + 1 < PASSES; i++) x[i] = x[i + 1];
+        blocks.begin(w, group, cut.count(pass), group.units);
+        inputs.take(w, x);
+        blocks.template times<false>(w, inputs, group.units);
     }
 }
 
 // Computes the products of a longer input: the packets of a pass are requested while the previous
 // pass is multiplied.
-template <int DEPTH, bool EVEN, class T, int HELD>
-AMK_DEVICE void multiply_long(Worker& w, const Record& r, Group& group, Pending<HELD>& input) {
+template <int DEPTH, bool EVEN, class T, class P>
+AMK_DEVICE void multiply_long(Worker& w, const Record& r, Group& group, P& input) {
     const GemvCut cut(group.g.k);
-    Fragment x[DEPTH];
-    float sums[DEPTH];
+    Inputs<DEPTH, T> inputs;
     const u32 first = group.first, end = group.last(cut.passes);
 #pragma unroll 1
     for (u32 pass = first; pass < end; pass++) {
-        Blocks<DEPTH, EVEN, T> blocks;
-        blocks.begin(w, group, cut.count(pass)); // before the inputs: it may have arrived already
-        input.template arrive<DEPTH, DEPTH>(w, cut.tiles);
-        if (w.first == 0 && pass == first) w.stamp(TRACE_INPUTS);
-        input.fragments(w, group.g, x, group.squares);
-        prepare_tiles<T>(x, sums);
-        if (pass + 1 < end)
-            input.template issue<HELD, EVEN>(w, r, group.g, cut.first(pass + 1) + w.warp * DEPTH,
-                                             DEPTH);
         const u32 units = group.in_pass(pass);
+        BlocksOf<DEPTH, EVEN, T> blocks;
+        blocks.begin(w, group, cut.count(pass), units); // before the inputs: it may have arrived
+        input.template arrive<loads_of(DEPTH)>(w, cut.tiles);
+        if (w.first == 0 && pass == first) w.stamp(TRACE_INPUTS);
+        Fragment x[loads_of(DEPTH)];
+        input.fragments(w, group.g, x, group.squares);
+        inputs.take(w, x);
+        if (pass + 1 < end)
+            input.template issue<EVEN>(w, r, group.g, cut.first(pass + 1) + w.warp * DEPTH, DEPTH);
         if (pass == first)
-            blocks.template times<true>(w, x, sums, units);
+            blocks.template times<true>(w, inputs, units);
         else
-            blocks.template times<false>(w, x, sums, units);
+            blocks.template times<false>(w, inputs, units);
     }
 }
 
@@ -636,21 +801,24 @@ AMK_DEVICE void multiply_long(Worker& w, const Record& r, Group& group, Pending<
 // wait or, with 0, any number of passes, each with its own wait.
 template <int DEPTH, int PASSES, bool EVEN, class T, class F>
 AMK_DEVICE void multiply(Worker& w, const Record& r, Group& group, F prepare) {
+    using Tile = typename Either<ACROSS == 1, T, typename LaneTiles<T, DEPTH>::Type>::Type;
     const auto run = [&](auto& input) {
         if constexpr (PASSES == 0)
-            multiply_long<DEPTH, EVEN, T>(w, r, group, input);
+            multiply_long<DEPTH, EVEN, Tile>(w, r, group, input);
+        else if constexpr (PASSES > 1 && ACROSS > 1)
+            multiply_held<DEPTH, PASSES, EVEN, Tile>(w, group, input);
         else
-            multiply_whole<DEPTH, PASSES, EVEN, T>(w, group, input);
+            multiply_whole<DEPTH, PASSES, EVEN, Tile>(w, group, input);
     };
     if constexpr (AMK_SHARED)
         run(group.input);
     else {
-        Pending<DEPTH*(PASSES ? PASSES : 1)> input;
-        input.template issue<DEPTH, EVEN>(w, r, group.g, group.first_tile(w, DEPTH), DEPTH);
+        Pending<DEPTH, PASSES ? PASSES : 1> input;
+        input.template issue<EVEN>(w, r, group.g, group.first_tile(w, DEPTH), DEPTH);
         prepare();
         run(input);
     }
-    if (PASSES < 2 && (group.g.flags & GEMV_NORM))
+    if (PASSES <= AMK_NORMED_PASSES && (group.g.flags & GEMV_NORM))
         tell_squares(w, group.g, group.squares_at, group.squares);
 }
 
@@ -672,8 +840,8 @@ template <class F> AMK_DEVICE void gemv(Worker& w, const Record& r, F by) {
         if (delivers) delivery.prepare(w, r, group.g, w.first, group.units);
     };
     if constexpr (AMK_SHARED) {
-        group.input.template issue<AMK_MOST, AMK_EVEN>(
-            w, r, group.g, group.first_tile(w, group.g.depth), group.g.depth);
+        group.input.template issue<AMK_EVEN>(w, r, group.g, group.first_tile(w, group.g.depth),
+                                             group.g.depth);
         prepare();
     }
     by(group, prepare);

@@ -170,7 +170,9 @@ struct RowProducts : Blocks<DEPTH, EVEN, T> {
     }
     AMK_DEVICE void prepare() {
 #pragma unroll
-        for (int j = 0; j < DEPTH; j++) prepare_tiles<T>(x[j], sums[j]);
+        for (int j = 0; j < DEPTH; j++)
+#pragma unroll
+            for (u32 set = 0; set < SETS; set++) T::prepare(x[j][set], sums[j][set]);
     }
     AMK_DEVICE void multiply(Worker& w, const RowPass& pass) {
         u32 to = sums_address(w), left = this->slot;

@@ -4,7 +4,7 @@ use super::layout::cut;
 use super::phase::{Gemv, Output};
 use super::pointwise;
 use super::tile::TileKind;
-use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM, GEMV_TILE_BIT, TILE_K};
+use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM, GEMV_TILE_BIT, MOST_DEPTH, TILE_K};
 use crate::attention::{self, block};
 use crate::fused::Decoder;
 use crate::short_conv;
@@ -14,6 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Maximum input tiles per warp when an input is read in two passes behind one wait.
 pub(super) const MOST_HELD: u32 = 6;
+
+/// Maximum passes over an input that wait once where a load takes all tiles of a pass: without a
+/// norm, whose weights need registers, and with one.
+const HELD_PASSES: u32 = 8;
+const NORMED_PASSES: u32 = 4;
 
 /// Returns the bits of a record's shape that select the function: input length, kind of tiles and
 /// norm.
@@ -41,12 +46,28 @@ fn even(gemv: &Gemv) -> bool {
 fn gemv(plan: &Plan, gemv: &Gemv) -> String {
     let ((depth, passes), even, tile) = (cut(gemv.k), even(gemv), gemv.tiles.kind.cpp);
     if plan.rows().is_some() {
-        format!("times_rows<{depth}, {even}, {tile}>(w, pass)")
-    } else if waits(gemv) == 1 {
-        format!("multiply<{depth}, {passes}, {even}, {tile}>(w, r, group, prepare)")
-    } else {
-        format!("multiply<{depth}, 0, {even}, {tile}>(w, r, group, prepare)")
+        return format!("times_rows<{depth}, {even}, {tile}>(w, pass)");
     }
+    let whole = if is_held(plan, gemv) { passes } else { 0 };
+    format!("multiply<{depth}, {whole}, {even}, {tile}>(w, r, group, prepare)")
+}
+
+/// Whether a task of one row waits for its input once, and holds it in registers.
+fn is_held(plan: &Plan, gemv: &Gemv) -> bool {
+    let most = if gemv.norm.is_some() { NORMED_PASSES } else { HELD_PASSES };
+    waits(gemv) == 1 || (across(plan) > 1 && !splits(plan) && cut(gemv.k).1 <= most)
+}
+
+/// How many neighbouring tiles of its input a lane's load of one row is for: see `ACROSS` in
+/// `fused.cuh`.
+fn across(plan: &Plan) -> u32 {
+    let deep = || plan.phases_of().any(|gemv: &Gemv| cut(gemv.k).0 == MOST_DEPTH);
+    if plan.rows().is_none() && is_coded(plan) && !adds_up(plan) && deep() { MOST_DEPTH } else { 1 }
+}
+
+/// Whether weights of a plan are decoded.
+fn is_coded(plan: &Plan) -> bool {
+    plan.phases_of().any(|gemv: &Gemv| gemv.tiles.kind != TileKind::of(None, 0))
 }
 
 /// Renders properties common to the inputs of a plan's projections as macros.
@@ -55,9 +76,11 @@ pub(crate) fn defines(plan: &Plan) -> String {
     let any = |name: &str, is: fn(&Gemv) -> bool| {
         format!("#define {name} {}\n", u32::from(gemvs.iter().any(|gemv| is(gemv))))
     };
-    inputs(&gemvs)
+    inputs(&gemvs, |gemv| is_held(plan, gemv))
         + &any("AMK_BIASES", |gemv| gemv.biases.iter().any(Option::is_some))
-        + &any("AMK_CODED", |gemv| gemv.tiles.kind != TileKind::of(None, 0))
+        + &format!("#define AMK_CODED {}\n", u32::from(is_coded(plan)))
+        + &format!("#define AMK_ACROSS {}\n", across(plan))
+        + &format!("#define AMK_NORMED_PASSES {}\n", if across(plan) > 1 { NORMED_PASSES } else { 1 })
         + sums(plan)
         + &format!("#define AMK_SPLIT_K {}\n", u32::from(splits(plan)))
         + &format!("#define AMK_MAPS {}\n", u32::from(pointwise::maps(plan)))
@@ -166,10 +189,10 @@ fn by_kind(plan: &Plan) -> String {
 /// shapes share the code of the request, and whether all are even. The request is shared if depths
 /// differ by at most one and no input is held for two passes. Otherwise every task would pay for
 /// the registers of the deepest.
-fn inputs(gemvs: &[&Gemv]) -> String {
+fn inputs(gemvs: &[&Gemv], is_held: impl Fn(&Gemv) -> bool) -> String {
     let depths = || gemvs.iter().map(|gemv| cut(gemv.k).0);
     let (least, most) = (depths().min().unwrap_or(1), depths().max().unwrap_or(1));
-    let shared = most <= least + 1 && gemvs.iter().all(|gemv| waits(gemv) > 1 || cut(gemv.k).1 == 1);
+    let shared = most <= least + 1 && gemvs.iter().all(|gemv| !is_held(gemv) || cut(gemv.k).1 == 1);
     let even = gemvs.iter().all(|gemv| even(gemv));
     format!("#define AMK_MOST {most}\n#define AMK_SHARED {}\n#define AMK_EVEN {}\n", u32::from(shared), u32::from(even))
 }
@@ -205,7 +228,7 @@ mod tests {
     fn the_request_is_shared_where_inputs_are_alike() {
         let of = |ks: &[u32]| {
             let gemvs: Vec<Gemv> = ks.iter().map(|&k| reading(k, None)).collect();
-            inputs(&gemvs.iter().collect::<Vec<_>>()).replace("#define AMK_", "").replace('\n', ", ")
+            inputs(&gemvs.iter().collect::<Vec<_>>(), |gemv| waits(gemv) == 1).replace("#define AMK_", "").replace('\n', ", ")
         };
         assert_eq!(of(&[576, 1536]), "MOST 3, SHARED 1, EVEN 0, ");
         assert_eq!(of(&[1024, 2048]), "MOST 4, SHARED 0, EVEN 1, ");

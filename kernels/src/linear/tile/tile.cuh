@@ -73,7 +73,7 @@ struct Bf16Twice {
 struct BF16Tile {
     static constexpr u32 BYTES = AMK_TILE;
     static constexpr bool SUMS = false; // whether products need the sums of the inputs
-    static constexpr bool DECODES = false;
+    static constexpr bool DECODES = false, APART = false;
     uint4 a = {0, 0, 0, 0};
 
     // Offset in a tile of the row that a lane names for `ldmatrix`.
@@ -219,6 +219,7 @@ template <class B> struct CodedTile {
                          HEADS = GROUPS * CODES, TAILS = HEADS + 8 * HEAD,
                          PACK = TAILS + 8 * GROUPS * TAIL, BYTES = PACK / GROUPS;
     static constexpr bool SUMS = B::SUMS, DECODES = true;
+    static constexpr bool APART = false; // whether lanes of a quad have products of other tiles
     // What sums of products are smaller by.
     static constexpr float SMALLER = power_of_two(Coding::DOWN ? LIFT - Coding::DOWN : 0);
     static_assert(PACK % 16 == 0 && PACK % GROUPS == 0, "copies are of 16 bytes");
@@ -240,6 +241,12 @@ template <class B> struct CodedTile {
         AMK_DEVICE void advance(u32 bytes) {
             block += bytes, low += bytes, upper += bytes, head += bytes, tail += bytes;
         }
+        // Of another tile of the block.
+        AMK_DEVICE Place of(u32 tile, u32 lane) const {
+            Place other(tile, lane, 0);
+            other.advance(block);
+            return other;
+        }
     };
     // Whether DEPTH tiles from a multiple of DEPTH on lie alike in every block and for every warp.
     template <int DEPTH> static constexpr bool STEADY = DEPTH % GROUPS == 0 || GROUPS % DEPTH == 0;
@@ -252,51 +259,73 @@ template <class B> struct CodedTile {
     template <int DEPTH>
     AMK_DEVICE static void load(CodedTile (&tiles)[DEPTH], const Place& at, u32 first, u32 lane,
                                 u32 count) {
+        load_codes(tiles, at, first, lane, count);
         if constexpr (STEADY<DEPTH>)
-            load_near<DEPTH>(tiles, at, count);
+            scales_near<DEPTH>(tiles, at, count);
         else {
 #pragma unroll
-            for (u32 j = 0; j < DEPTH; j++) {
-                if (j >= count) continue;
-                Place other(first + j, lane, 0);
-                other.advance(at.block);
-                load_near<1>(tiles + j, other, 1);
-            }
+            for (u32 j = 0; j < DEPTH; j++)
+                if (j < count) scales_near<1>(tiles + j, at.of(first + j, lane), 1);
         }
     }
-    template <int DEPTH>
-    AMK_DEVICE static void load_near(CodedTile* tiles, const Place& at, u32 count) {
-        constexpr u32 STEP = least(RUN, DEPTH), OWNS = OWN<DEPTH>;
-        const auto pack = [](u32 j) { return j / GROUPS * PACK; };
+    // Likewise their codes alone, of tiles T that are some of these.
+    template <class T, int DEPTH>
+    AMK_DEVICE static void load_codes(T (&tiles)[DEPTH], const Place& at, u32 first, u32 lane,
+                                      u32 count) {
+        if constexpr (STEADY<DEPTH>)
+            codes_near<DEPTH>(tiles, at, count);
+        else {
+#pragma unroll
+            for (u32 j = 0; j < DEPTH; j++)
+                if (j < count) codes_near<1>(tiles + j, at.of(first + j, lane), 1);
+        }
+    }
+    template <int DEPTH, class T>
+    AMK_DEVICE static void codes_near(T* tiles, const Place& at, u32 count) {
+        constexpr u32 STEP = least(RUN, DEPTH);
 #pragma unroll
         for (u32 j = 0; j < DEPTH; j++) {
             if (j >= count) continue;
-            u32 words[4];
+            const u32 run = j / GROUPS * PACK + j % GROUPS / RUN * (RUN * CODES);
             if (j % STEP == 0) {
-                load_words<STEP * LOW>(at.low + pack(j) + j % GROUPS / RUN * (RUN * CODES), words);
+                u32 words[4];
+                load_words<STEP * LOW>(at.low + run, words);
 #pragma unroll
                 for (u32 i = 0; i < STEP; i++) tiles[j + i].codes.take(words + i * (LOW / 4));
             }
             if constexpr (UPPER != 0)
-                tiles[j].codes.load_upper(at.upper + pack(j) + j % GROUPS / RUN * (RUN * CODES) +
-                                          j % RUN * (32 * UPPER));
+                tiles[j].codes.load_upper(at.upper + run + j % RUN * (32 * UPPER));
+        }
+    }
+    template <int DEPTH>
+    AMK_DEVICE static void scales_near(CodedTile* tiles, const Place& at, u32 count) {
+        constexpr u32 OWNS = OWN<DEPTH>;
+#pragma unroll
+        for (u32 j = 0; j < DEPTH; j++) {
+            if (j >= count) continue;
+            const u32 pack = j / GROUPS * PACK;
             if constexpr (HEAD != 0) {
-                if (j % GROUPS == 0) {
-                    load_words<HEAD>(at.head + pack(j), words);
-                    tiles[j].scales.first = words[0];
-                    if (HEAD == 8) tiles[j].scales.second = words[1];
-                } else {
+                if (j % GROUPS == 0)
+                    load_head(tiles[j].scales, at.head + pack);
+                else {
                     tiles[j].scales.first = tiles[j - 1].scales.first;
                     tiles[j].scales.second = tiles[j - 1].scales.second;
                 }
             }
             if constexpr (TAIL != 0)
                 if (j % OWNS == 0) {
-                    load_words<OWNS * TAIL>(at.tail + pack(j) + j % GROUPS * TAIL, words);
+                    u32 words[4];
+                    load_words<OWNS * TAIL>(at.tail + pack + j % GROUPS * TAIL, words);
 #pragma unroll
                     for (u32 i = 0; i < OWNS; i++) tiles[j + i].scales.own = words[i * TAIL / 4];
                 }
         }
+    }
+    AMK_DEVICE static void load_head(ScaleWords& scales, u32 at) {
+        u32 words[4];
+        load_words<HEAD>(at, words);
+        scales.first = words[0];
+        if (HEAD == 8) scales.second = words[1];
     }
     // The first byte of a tile's own scales in their word.
     template <int DEPTH> AMK_DEVICE static constexpr u32 own_at(u32 j) {
@@ -395,4 +424,61 @@ template <class B> struct CodedTile {
         constexpr float UP = 1 / SMALLER;
         return make_float4(total[0].y * UP, total[1].y * UP, total[2].y * UP, total[3].y * UP);
     }
+};
+
+template <bool IS, class A, class B> struct Either {
+    using Type = A;
+};
+template <class A, class B> struct Either<false, A, B> {
+    using Type = B;
+};
+
+// Neighbouring tiles of blocks B, at most four, whose scales differ. Each has two columns of B to
+// itself, and zeros in the others, so their products add up in one fragment of sums, lane l has the
+// product of tile l % 4, and has only that tile's scales to apply: once, not once a tile.
+template <class B> struct LaneTile : CodedTile<B> {
+    using Tile = CodedTile<B>;
+    static constexpr bool APART = true;
+
+    // As for a tile, but for the scales, which are those of a lane's own.
+    struct Place : Tile::Place {
+        AMK_DEVICE Place() {}
+        AMK_DEVICE Place(u32 first, u32 lane, u32 named) : Tile::Place(first, lane, named) {
+            const typename Tile::Place own(first + (lane & 3), lane, named);
+            this->head = own.head, this->tail = own.tail;
+        }
+    };
+    template <int DEPTH>
+    AMK_DEVICE static void load(LaneTile (&tiles)[DEPTH], const Place& at, u32 first, u32 lane,
+                                u32 count) {
+        static_assert(DEPTH <= 4, "two columns of B each");
+        Tile::load_codes(tiles, at, first, lane, count);
+        if ((lane & 3) >= least(count, DEPTH)) return;
+        u32 words[4];
+        if constexpr (Tile::HEAD != 0) Tile::load_head(tiles[0].scales, at.head);
+        if constexpr (Tile::TAIL != 0)
+            load_words<Tile::TAIL>(at.tail, words), tiles[0].scales.own = words[0];
+    }
+    // The rows' products with the fragments `x(j)`, of the lane's tile and not yet multiplied by
+    // UP. `sum`: of its inputs.
+    static constexpr float UP = 1 / Tile::SMALLER;
+    template <int DEPTH, class X, class S>
+    AMK_DEVICE static float product(const LaneTile (&tiles)[DEPTH], X x, S sum) {
+        float d[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (int j = 0; j < DEPTH; j++) mma(d, tiles[j].codes.fragment(), x(j).b0, x(j).b1);
+        typename B::Total total;
+        total.add(tiles[0].scales, 0, d[0], d[3] * Tile::Coding::ODD, Tile::SUMS ? sum(0) : 0);
+        total.end_pack(tiles[0].scales);
+        return total.y;
+    }
+};
+// The tiles as which one row reads DEPTH tiles T, where each may have columns of B to itself.
+template <class T, int DEPTH> struct LaneTiles {
+    using Type = T;
+};
+template <class B, int DEPTH> struct LaneTiles<CodedTile<B>, DEPTH> {
+    // Adding up the lanes' products takes as long as applying a scale to two.
+    static constexpr bool PAYS = CodedTile<B>::template run<DEPTH>() * 2 < DEPTH;
+    using Type = typename Either<PAYS, LaneTile<B>, CodedTile<B>>::Type;
 };
