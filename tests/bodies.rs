@@ -6,6 +6,7 @@ use crate::native;
 use amk::tensor::e4m3;
 use amk_cuda::set::body_sets;
 use amk_cuda::source;
+use amk_kernels::fused::TileKind;
 use std::process::Command;
 
 /// The bodies of these files with what they need: the ABI, what a worker keeps, the worker.
@@ -233,6 +234,40 @@ fn delivery() -> String {
         &(embedding + &embeddings),
     ]
     .concat()
+}
+
+/// Projections of one row, with the tiles of 4 and 8 bits.
+fn products() -> String {
+    let kept: String = body_sets().into_iter().map(|set| set.kept).collect();
+    let kept = kept.split("// For attention.").next().unwrap_or_default();
+    let kind = TileKind::registered().find(|kind| kind.layout.encoding.name == "Q4_0").expect("a kind of tiles");
+    let of_kind: String = kind.code.files.iter().map(|(_, text)| native::plain(text)).collect();
+    let [tile, fused] = ["tile/tile", "fused"].map(|file| native::text(&format!("linear/{file}.cuh")));
+    let abi = source::registered_abi();
+    format!("{abi}struct Kept {{\n{kept}}};\n#include \"streamed.h\"\n{tile}{of_kind}{fused}")
+}
+
+#[test]
+fn products_of_coded_weights_are_those_of_their_elements_whatever_slots_hold() {
+    for across in ["1", "4"] {
+        let defines = [
+            ("AMK_ACROSS", across),
+            ("AMK_NORMED_PASSES", if across == "1" { "1" } else { "4" }),
+            ("AMK_MOST", "4"),
+            ("AMK_SHARED", "0"),
+            ("AMK_EVEN", "0"),
+            ("AMK_SUMS", "0"),
+            ("AMK_SPLIT_K", "0"),
+            ("AMK_EMBEDDING_SCALE", "1.0f"),
+            ("AMK_SUMMANDS", "0"),
+            ("AMK_BIASES", "0"),
+            ("AMK_CODED", "1"),
+            ("AMK_MAPS", "0"),
+        ];
+        if run_with("products", &products(), &defines).is_none() {
+            return;
+        }
+    }
 }
 
 /// What the code of rows asks of an attention, where none runs.

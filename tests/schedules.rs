@@ -1,6 +1,7 @@
 //! Device schedules: every legal one yields a safe program, and the cost model obeys its
 //! invariants.
 
+use crate::image::in_blocks;
 use amk::ir::schedule::{Ring, Schedule};
 use amk::ir::verify::verify;
 use amk_bench::tune::neighbours;
@@ -78,6 +79,29 @@ fn a_ring_that_runs_low_keeps_no_pace_unless_it_holds_phases_or_steps_have_rows(
     assert_eq!(low("llama", "llama_3_1_8b", &own), own.ring.in_flight);
     assert_eq!(low("qwen3", "qwen3_0_6b", &own), own.ring.in_flight - 1, "two phases fit a ring");
     assert_eq!(low("llama", "llama_3_1_8b", &h200().row_schedule(8)), 0);
+}
+
+#[test]
+fn rings_whose_slots_are_half_full_have_more_of_them_in_flight() {
+    let in_flight = |(family, instance), encoding: Option<&str>, schedule: &Schedule| {
+        let plain = plan_of(family, instance, schedule);
+        let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
+        let instance = kernel.instance(instance).expect("the instance");
+        let plan =
+            encoding.map(|name| plan_for(kernel, instance, schedule, in_blocks(&plain, &[name])).expect("a plan"));
+        let source = source::generate(plan.as_ref().unwrap_or(&plain), &VmOptions::default());
+        let line = source.lines().find_map(|line| line.strip_prefix("#define AMK_IN_FLIGHT "));
+        line.expect("a number of slots").parse::<u32>().expect("a number")
+    };
+    let (own, large, small) = (h200().schedule(), ("llama", "llama_3_1_8b"), ("llama", "smollm2_135m"));
+    for encoding in [None, Some("Q4_0"), Some("Q6_K")] {
+        assert_eq!(in_flight(large, encoding, &own), own.ring.in_flight, "{encoding:?}: slots are nearly full");
+    }
+    // A block of 64 tiles is 17 KiB.
+    assert_eq!(in_flight(large, Some("Q8_0"), &own), own.ring.in_flight + 1);
+    assert_eq!(in_flight(small, Some("Q8_0"), &own), own.ring.in_flight, "a slot has several blocks");
+    let rows = h200().row_schedule(8);
+    assert_eq!(in_flight(large, Some("Q8_0"), &rows), rows.ring.in_flight);
 }
 
 #[test]

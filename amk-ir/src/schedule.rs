@@ -89,7 +89,8 @@ impl Default for Schedule {
 pub struct Ring {
     /// Slots of 32 KiB: how far ahead of the tasks their weights are fetched.
     pub slots: u32,
-    /// Slots that a worker has on their way at most.
+    /// Slots that a worker has on their way at most: full ones, and more where weights fill only
+    /// about a half of theirs.
     pub in_flight: u32,
     /// Clock cycles that 4 KiB take at least: the worker's share of the bandwidth. More would only
     /// queue up before the packets. A ring that runs low keeps no pace. 0: none is kept.

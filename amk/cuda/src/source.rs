@@ -22,7 +22,7 @@ use core::fmt::Write as _;
 /// catching up matters more than the packets. Where a ring holds two phases, they rarely wait, and
 /// the pace holds until it is nearly empty. Steps of rows wait for their inputs, not for weights.
 fn low_slots(plan: &Plan) -> u32 {
-    let Ring { slots, in_flight, pace, .. } = plan.schedule.ring;
+    let (Ring { slots, pace, .. }, in_flight) = (plan.schedule.ring, in_flight(plan));
     if plan.rows().is_some() || pace == 0 {
         return 0;
     }
@@ -36,6 +36,22 @@ fn low_slots(plan: &Plan) -> u32 {
     if low + 1 < slots { low } else { 0 }
 }
 
+/// Returns how many slots of a ring are on their way at most. Where weights fill only a part of
+/// theirs, they are as many as have the bytes of the schedule's in the mean, less a half: more
+/// bytes would queue before the packets. Steps of rows wait for their inputs, not for weights.
+fn in_flight(plan: &Plan) -> u32 {
+    let Ring { slots, in_flight, .. } = plan.schedule.ring;
+    if plan.rows().is_some() {
+        return in_flight;
+    }
+    let of_phases = || plan.phases.iter().map(|phase| phase.kind());
+    let bytes: u64 = of_phases().map(|kind| kind.weight_bytes(plan)).sum();
+    let filled: u64 = of_phases().map(|kind| kind.weight_bytes(plan) / u64::from(kind.slot_bytes().max(1))).sum();
+    let halves = 2 * u64::from(in_flight * CHUNK) * filled / bytes.max(1);
+    let most = u32::try_from(halves.saturating_sub(1) / 2).unwrap_or(slots);
+    in_flight.max(most.min(slots.saturating_sub(1)))
+}
+
 /// Renders the source of a plan.
 pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     let mut out: String = own_lines(&abi::text()).flat_map(|line| [line, "\n"]).collect();
@@ -46,7 +62,7 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     out.push_str(&params::text(plan.rows().is_some()));
     body_sets().into_iter().for_each(|set| out.push_str(&set.shared.defines(plan)));
     let _ = writeln!(out, "#define AMK_SLOTS {}", plan.schedule.ring.slots);
-    let _ = writeln!(out, "#define AMK_IN_FLIGHT {}", plan.schedule.ring.in_flight);
+    let _ = writeln!(out, "#define AMK_IN_FLIGHT {}", in_flight(plan));
     let _ = writeln!(out, "#define AMK_PACE {}", plan.schedule.ring.pace);
     let _ = writeln!(out, "#define AMK_LOW {}", low_slots(plan));
     let _ = writeln!(out, "#define AMK_EXCHANGE {}", u32::from(!plan.program.events.is_empty()));

@@ -47,9 +47,9 @@ struct GemvShape {
     }
 };
 
-// Neighbouring tiles of an input that a load has. A tile of B takes two columns, which are lanes 8
-// i to 8 i + 7: tiles of blocks let each of four tiles have its own. Tiles of bf16 would gain
-// nothing, and a sum has the columns for its two vectors.
+// Neighbouring tiles of an input in one load of all lanes. B has eight columns, of which a tile
+// takes two, in lanes 8 i to 8 i + 7: where weights are decoded, each of four tiles has its own
+// (see `LaneTile`). Tiles of bf16 would gain nothing, and a sum needs columns for its two vectors.
 constexpr u32 ACROSS = AMK_ACROSS;
 static_assert(ACROSS == 1 || AMK_DEPTH <= ACROSS, "a load has the tiles of a pass");
 AMK_DEVICE constexpr int loads_of(int tiles) { return (tiles + ACROSS - 1) / ACROSS; }
@@ -566,7 +566,7 @@ template <int DEPTH, bool EVEN, class T> struct Pass {
         const u32 one = w.slot ? AMK_CHUNK : AMK_CHUNK - AMK_SLOTS * AMK_CHUNK;
         at.advance(one - by);
     }
-    // This warp's share of the rows of a unit, where lanes are apart of their tile.
+    // This warp's share of the rows of a unit; where tiles are apart, that of the lane's tile.
     AMK_DEVICE static float product(const T (&tiles)[DEPTH], const Inputs<DEPTH, T>& inputs) {
         return T::product(
             tiles, [&](int j) { return inputs.x[j]; }, [&](int j) { return inputs.sums[j]; });
@@ -695,9 +695,9 @@ template <int DEPTH, bool EVEN, class T, int COUNT> struct SlotBlocks : Pass<DEP
         if constexpr (T::APART) {
             // Lanes that are 1 and 2 apart add up, and lane l has block l % 4 in the end.
             const u32 own = w.lane & 3;
-            float sum = quads<0>(y, own & 1);
+            float sum = of_pair<0>(y, own & 1);
             if constexpr (COUNT > 2) {
-                const float others = quads<2>(y, own & 1);
+                const float others = of_pair<2>(y, own & 1);
                 const bool upper = own & 2;
                 sum = (upper ? others : sum) + __shfl_xor_sync(~0u, upper ? sum : others, 2);
             } else
@@ -710,8 +710,8 @@ template <int DEPTH, bool EVEN, class T, int COUNT> struct SlotBlocks : Pass<DEP
                                            i < ready && this->has_sum(w));
         }
     }
-    // Blocks FIRST and FIRST + 1, of which odd lanes get the second.
-    template <int FIRST> AMK_DEVICE static float quads(const float (&y)[COUNT], bool odd) {
+    // Adds up the sums of two lanes, of block FIRST for the even one and of the next for the other.
+    template <int FIRST> AMK_DEVICE static float of_pair(const float (&y)[COUNT], bool odd) {
         const float first = y[FIRST], second = FIRST + 1 < COUNT ? y[FIRST + 1] : 0;
         return (odd ? second : first) + __shfl_xor_sync(~0u, odd ? first : second, 1);
     }

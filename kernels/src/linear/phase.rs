@@ -368,6 +368,11 @@ impl PhaseKind for Gemv {
         self.weights.iter().map(|&weight| self.tiles.kind.bytes(plan.extent(weight), self.k)).sum()
     }
 
+    fn slot_bytes(&self) -> u32 {
+        let block = (cut(self.k).0 * WARPS).min(self.k / TILE_K).max(1) * self.tiles.kind.bytes;
+        CHUNK / block * block
+    }
+
     fn load(&self, _cost: &CostModel, _plan: &Plan, work: &Work, _pos: u32) -> Option<Load> {
         let rows = work.own()?;
         let units = self.units(rows);

@@ -228,7 +228,9 @@ mod tests {
     fn the_request_is_shared_where_inputs_are_alike() {
         let of = |ks: &[u32]| {
             let gemvs: Vec<Gemv> = ks.iter().map(|&k| reading(k, None)).collect();
-            inputs(&gemvs.iter().collect::<Vec<_>>(), |gemv| waits(gemv) == 1).replace("#define AMK_", "").replace('\n', ", ")
+            inputs(&gemvs.iter().collect::<Vec<_>>(), |gemv| waits(gemv) == 1)
+                .replace("#define AMK_", "")
+                .replace('\n', ", ")
         };
         assert_eq!(of(&[576, 1536]), "MOST 3, SHARED 1, EVEN 0, ");
         assert_eq!(of(&[1024, 2048]), "MOST 4, SHARED 0, EVEN 1, ");

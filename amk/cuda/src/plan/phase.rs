@@ -2,6 +2,7 @@
 
 use super::{Generic, Plan, TaskCalls, Work};
 use crate::cost::{CostModel, Load, Overhead};
+use crate::image::abi::CHUNK;
 use crate::image::{Encoder, Record};
 use crate::tape::Piece;
 use amk_ir::BufferId;
@@ -44,6 +45,10 @@ pub trait PhaseKind: Any + Debug + Send + Sync {
     /// Bytes of weights that all workers read in a step.
     fn weight_bytes(&self, _plan: &Plan) -> u64 {
         0
+    }
+    /// Bytes of them in a slot of a ring.
+    fn slot_bytes(&self) -> u32 {
+        CHUNK
     }
     /// The cost of a worker's part at position `pos`; `None` if it has no work there.
     fn load(&self, _cost: &CostModel, _plan: &Plan, _work: &Work, _pos: u32) -> Option<Load> {
