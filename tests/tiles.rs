@@ -66,8 +66,8 @@ fn rows(encoding: &Encoding, seed: u64) -> Vec<u8> {
 struct Found {
     decoded: Vec<f32>,
     rounded: Vec<f32>,
-    /// Of each depth, of one unit at a time, of both, and of tiles in lanes of their own, of each row
-    /// with each vector.
+    /// Of each depth, of one unit at a time, of both, and of tiles in lanes of their own, of each
+    /// row with each vector.
     products: Vec<f32>,
 }
 
