@@ -220,7 +220,7 @@ fn delivery() -> String {
     let of_wide = between(&wide, "// The sums of two neighbouring rows", "// Multiplies a group of units whose");
     [
         "#define AMK_EMBEDDING_SCALED (AMK_EMBEDDING_SCALE != 1.0f)\n",
-        &between(&one, "struct GemvShape", "// Input values in flight"),
+        &between(&one, "struct GemvShape", "// Neighbouring tiles of an input"),
         &between(&one, "#if AMK_SUMS\n// The input x = r", "// Shared address of a warp's two sums"),
         "#if !AMK_ROWS\nstatic bool filtering(Worker&) { return false; }\nstatic void consider(Worker&, u32, float, u32) {}\n",
         &between(&one, "// The delivery of a group of units", "// The partition of a projection's tape"),

@@ -9,6 +9,7 @@ mod sampling;
 mod smollm2;
 
 use crate::gpu;
+use crate::image::in_blocks;
 use amk::ir::schedule::Schedule;
 use amk::ir::verify::verify;
 use amk::ir::{DType, TaskId};
@@ -115,6 +116,34 @@ fn code_for_caches_in_e4m3_compiles() {
             });
             let [Some(of_bf16), Some(of_e4m3)] = yields else { return println!("skipped: no NVRTC") };
             assert!(of_e4m3 <= of_bf16, "{} {rows} rows: {of_e4m3} yields instead of {of_bf16}", target.name);
+        }
+    }
+}
+
+/// Steps of several rows have their registers filled: a pointer to a row's residual, in code that
+/// runs once a step, was enough for 144 bytes of spills all over the code for 8 rows of Q4_0.
+#[test]
+fn steps_of_up_to_32_rows_spill_no_registers() {
+    let target = target("h200");
+    let kernel = FAMILIES.iter().find(|known| known.name == "llama").expect("the family").kernel;
+    for (instance, rows, encodings) in [
+        ("llama_3_1_8b", 8, &["Q4_0"][..]),
+        ("llama_3_1_8b", 8, &["Q4_K"]),
+        ("llama_3_2_1b", 8, &[]),
+        ("llama_3_2_1b", 32, &[]),
+    ] {
+        let (instance, schedule) = (kernel.instance(instance).expect("the instance"), target.row_schedule(rows));
+        let plain = plan_for(kernel, instance, &schedule, Precision::default()).expect("a plan");
+        let forms = in_blocks(&plain, encodings);
+        let plan = plan_for(kernel, instance, &schedule, forms).expect("a plan");
+        match compile(&source::generate(&plan, &VmOptions::default()), target.architecture) {
+            Ok(cubin) if nvrtc_version() == (13, 0) => {
+                let found = resources(&cubin.log);
+                assert!(found.contains(", 0 bytes stored and 0 loaded in spills"), "{rows} {encodings:?}: {found}");
+            }
+            Ok(_) => println!("skipped: other versions of NVRTC spill others"),
+            Err(CudaError::NoNvrtc) => return println!("skipped: no NVRTC"),
+            Err(error) => panic!("{rows} {encodings:?}: {error}"),
         }
     }
 }

@@ -4,7 +4,7 @@ alignas(16) float squares[2][2 * AMK_WARPS];
 float inner; // the scale of the vector of the last sum
 #endif
 #if AMK_WIDE
-// fp32 residual of the rows this worker owns, for each row of the step; see `held_rows`
+// fp32 residual of the rows this worker owns, for each row of the step; see `held_at`
 alignas(8) float residual[AMK_ROWS > HELD_IN_SHARED ? 2 : AMK_ROWS * MAX_STEP_OWN];
 u64 stage_full[WIDE_STAGES], stage_empty[WIDE_STAGES];
 u64 copies_listed, copies_taken;      // barriers of `copies` and `tile_at`

@@ -37,7 +37,7 @@ static Record record_of(u32 output, bool biased, u32 function) {
 #if AMK_ROWS
 static float& held(u32 row, u32 i) {
     const Worker w = any_worker();
-    return held_rows(w, first_row + row)[i];
+    return held_at(w, first_row + row, i);
 }
 static float output(u32 row, u32 i) {
     const Worker w = any_worker();

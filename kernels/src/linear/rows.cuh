@@ -22,12 +22,12 @@ constexpr u32 OWN_ROWS = (AMK_ROWS + BLOCK_ROWS - 1) / BLOCK_ROWS * MAX_STEP_OWN
 #if AMK_ROWS > HELD_IN_SHARED
 __device__ float residuals[AMK_WORKERS][BLOCK_ROWS][OWN_ROWS];
 #endif
-// The residual of the rows of the model that this worker owns, for a row of the step.
-AMK_DEVICE float* held_rows(const Worker& w, u32 row) {
+// The residual of row `own` of the model, of those that this worker owns, for a row of the step.
+AMK_DEVICE float& held_at(const Worker& w, u32 row, u32 own) {
 #if AMK_ROWS > HELD_IN_SHARED
-    return residuals[blockIdx.x][row % BLOCK_ROWS];
+    return residuals[blockIdx.x][row % BLOCK_ROWS][own];
 #else
-    return w.s.residual + row * OWN_ROWS;
+    return w.s.residual[row * OWN_ROWS + own]; // a pointer to the row would spill registers
 #endif
 }
 
@@ -328,8 +328,8 @@ AMK_DEVICE void deliver_rows(Worker& w, const Record& r, const GemvShape& g, u32
         if (g.output == OUT_RESIDUAL && g.function()) y = map_product(g.function(), y);
 #endif
         if (g.output == OUT_RESIDUAL) {
-            float& held = held_rows(w, row)[at];
-            y += held, held = y;
+            float& before = held_at(w, row, at);
+            y += before, before = y;
         }
 #if AMK_MAPS
         if (g.output == OUT_STORE && g.function()) y = map_product(g.function(), y);

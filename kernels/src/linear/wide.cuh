@@ -367,7 +367,7 @@ AMK_DEVICE void deliver_pair(Worker& w, const Record& r, const GemvShape& g, con
 #endif
     if (g.output == OUT_RESIDUAL) {
         y.x += held.x, y.y += held.y;
-        *(float2*)(held_rows(w, of) + row) = y;
+        *(float2*)&held_at(w, of, row) = y;
     }
     *pair_at(w, r.output, gated ? row / 4 : row / 2, of) = pack_bf16(y.x, y.y);
 }
@@ -387,8 +387,8 @@ AMK_DEVICE void deliver_wide(Worker& w, const Record& r, const GemvShape& g, con
                 if (column >= c.columns) break;
                 scale[j] = load_shared_one(wide_scales(w, c) + 4 * column);
                 if (g.output == OUT_RESIDUAL)
-                    held[j] = *(const float2*)(held_rows(w, c.column + column) +
-                                               c.first * AMK_UNIT + pair * each);
+                    held[j] = *(const float2*)&held_at(w, c.column + column,
+                                                       c.first * AMK_UNIT + pair * each);
             }
 #pragma unroll
             for (u32 j = 0; j < AT_ONCE; j++)

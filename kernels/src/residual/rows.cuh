@@ -8,7 +8,7 @@ template <class F> AMK_DEVICE void for_own(Worker& w, const Record& r, F f) {
     const u32 own = r.units * AMK_UNIT, rows = step_rows(r, w.p.row_count);
     for (u32 i = w.thread(); i < own * rows; i += AMK_WARPS * 32) {
         const u32 row = step_row(r) + i / own;
-        f(row, i % own, held_rows(w, row)[i % own]);
+        f(row, i % own, held_at(w, row, i % own));
     }
     w.sync();
 }
@@ -18,8 +18,8 @@ AMK_DEVICE void publish_own(Worker& w, const Record& r) {
     for (u32 i = w.thread(); i < pairs * step_rows(r, stored_rows(w)); i += AMK_WARPS * 32) {
         const u32 row = step_row(r) + i / pairs, pair = i % pairs;
         const bool here = row < w.p.row_count;
-        const float* held = held_rows(w, here ? row : 0) + 2 * pair;
-        put_word(w, pair_at(w, r.output, pair, row), pack_bf16(held[0], held[1]), here);
+        const float* own = &held_at(w, here ? row : 0, 2 * pair);
+        put_word(w, pair_at(w, r.output, pair, row), pack_bf16(own[0], own[1]), here);
     }
 }
 template <bool PUBLISHED> AMK_DEVICE void embed_rows(Worker& w, const Record& r) {

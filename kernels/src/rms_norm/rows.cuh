@@ -165,7 +165,7 @@ template <class N> AMK_DEVICE void norm_rows(Worker& w, const Record& r) {
             y.x += constant(w.p.constants, r.bias + at),
                 y.y += constant(w.p.constants, r.bias + at + 1);
         if (added) {
-            float2& held = *(float2*)(held_rows(w, row) + 2 * pair);
+            float2& held = *(float2*)&held_at(w, row, 2 * pair);
             y.x += held.x, y.y += held.y, held = y;
         }
         put_word(w, to, pack_bf16(y.x, y.y), true);
