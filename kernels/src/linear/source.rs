@@ -15,6 +15,9 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Maximum input tiles per warp when an input is read in two passes behind one wait.
 pub(super) const MOST_HELD: u32 = 6;
 
+/// Tiles of an input that B has columns for: eight, of which a tile takes two.
+const TILES_OF_B: u32 = 4;
+
 /// Maximum passes over an input that wait once where a load takes all tiles of a pass: without a
 /// norm, whose weights need registers, and with one.
 const HELD_PASSES: u32 = 8;
@@ -58,11 +61,12 @@ fn is_held(plan: &Plan, gemv: &Gemv) -> bool {
     waits(gemv) == 1 || (across(plan) > 1 && !splits(plan) && cut(gemv.k).1 <= most)
 }
 
-/// How many neighbouring tiles of its input a lane's load of one row is for: see `ACROSS` in
-/// `fused.cuh`.
+/// How many neighbouring tiles of one row's input a load of a warp is for: see `ACROSS` in
+/// `fused.cuh`. With fewer tiles a warp, as in small models, adding up lanes costs more than it
+/// saves.
 fn across(plan: &Plan) -> u32 {
-    let deep = || plan.phases_of().any(|gemv: &Gemv| cut(gemv.k).0 == MOST_DEPTH);
-    if plan.rows().is_none() && is_coded(plan) && !adds_up(plan) && deep() { MOST_DEPTH } else { 1 }
+    let is_deep = || plan.phases_of().any(|gemv: &Gemv| cut(gemv.k).0 == MOST_DEPTH);
+    if plan.rows().is_none() && is_coded(plan) && !adds_up(plan) && is_deep() { TILES_OF_B } else { 1 }
 }
 
 /// Whether weights of a plan are decoded.
