@@ -11,8 +11,7 @@ use std::process::Command;
 
 /// The bodies of these files with what they need: the ABI, what a worker keeps, the worker.
 fn code(files: &[&str]) -> String {
-    let kept: String = body_sets().into_iter().map(|set| set.kept).collect();
-    let kept = kept.split("// For the choice of a token.").next().unwrap_or_default();
+    let kept = kept("// For the choice of a token.");
     let places = native::text("vm/values.cuh") + &native::text("linear/rows.cuh");
     let places = places.split("#if AMK_ROWS && !AMK_WIDE").next().unwrap_or_default();
     // Of what comes at the beginning of a step, attention has the rotation.
@@ -20,6 +19,12 @@ fn code(files: &[&str]) -> String {
     let bodies: String = files.iter().map(|file| rotation(native::text(file))).collect();
     let (abi, copies) = (source::registered_abi(), native::text("linear/copies.cuh"));
     format!("{abi}{copies}struct Kept {{\n{kept}}};\n#include \"shared.h\"\n{places}{bodies}")
+}
+
+/// What a worker keeps, up to this line.
+fn kept(end: &str) -> String {
+    let kept: String = body_sets().into_iter().map(|set| set.kept).collect();
+    kept.split(end).next().unwrap_or_default().to_owned()
 }
 
 /// Runs `tests/device/NAME.cpp` with these macros; `None` without a C++ compiler.
@@ -238,8 +243,7 @@ fn delivery() -> String {
 
 /// Projections of one row, with the tiles of 4 and 8 bits.
 fn products() -> String {
-    let kept: String = body_sets().into_iter().map(|set| set.kept).collect();
-    let kept = kept.split("// For attention.").next().unwrap_or_default();
+    let kept = kept("// For attention.");
     let kind = TileKind::registered().find(|kind| kind.layout.encoding.name == "Q4_0").expect("a kind of tiles");
     let of_kind: String = kind.code.files.iter().map(|(_, text)| native::plain(text)).collect();
     let [tile, fused] = ["tile/tile", "fused"].map(|file| native::text(&format!("linear/{file}.cuh")));

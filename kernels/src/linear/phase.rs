@@ -369,8 +369,8 @@ impl PhaseKind for Gemv {
     }
 
     fn slot_bytes(&self) -> u32 {
-        let block = (cut(self.k).0 * WARPS).min(self.k / TILE_K).max(1) * self.tiles.kind.bytes;
-        CHUNK / block * block
+        let block = block_bytes(self.tiles.kind.bytes, self.k, 0);
+        CHUNK / block.max(1) * block
     }
 
     fn load(&self, _cost: &CostModel, _plan: &Plan, work: &Work, _pos: u32) -> Option<Load> {
@@ -561,16 +561,19 @@ pub(super) mod times {
     pub(in crate::linear) const PASS: f64 = 345.0;
 }
 
+/// Returns the bytes of a pass over a unit, with tiles of so many bytes.
+fn block_bytes(tile: u32, k: u32, pass: u32) -> u32 {
+    let most = cut(k).0 * WARPS;
+    k.div_ceil(TILE_K).saturating_sub(pass * most).min(most) * tile
+}
+
 /// Returns the ring slots for units of a projection with tiles of so many bytes. A slot holds whole
 /// blocks of one pass over a group.
 fn slots(tile: u32, k: u32, units: u32) -> u32 {
-    let (depth, passes) = cut(k);
-    let (tiles, most) = (k.div_ceil(TILE_K), depth * WARPS);
     let of_pass = |units: u32, pass: u32| {
-        let block = (tiles.saturating_sub(pass * most)).min(most) * tile;
-        CHUNK.checked_div(block).map_or(0, |blocks| units.div_ceil(blocks.max(1)))
+        CHUNK.checked_div(block_bytes(tile, k, pass)).map_or(0, |blocks| units.div_ceil(blocks.max(1)))
     };
-    let of_group = |units: u32| (0..passes).map(|pass| of_pass(units, pass)).sum::<u32>();
+    let of_group = |units: u32| (0..cut(k).1).map(|pass| of_pass(units, pass)).sum::<u32>();
     units / GROUP_UNITS * of_group(GROUP_UNITS) + of_group(units % GROUP_UNITS)
 }
 

@@ -221,7 +221,8 @@ template <class B> struct CodedTile {
     static constexpr bool SUMS = B::SUMS, DECODES = true;
     static constexpr bool APART = false; // whether lanes of a quad have products of other tiles
     // What sums of products are smaller by.
-    static constexpr float SMALLER = power_of_two(Coding::DOWN ? LIFT - Coding::DOWN : 0);
+    static constexpr float SMALLER = power_of_two(Coding::DOWN ? LIFT - Coding::DOWN : 0),
+                           UP = 1 / SMALLER;
     static_assert(PACK % 16 == 0 && PACK % GROUPS == 0, "copies are of 16 bytes");
     Coding codes;
     ScaleWords scales;
@@ -259,29 +260,25 @@ template <class B> struct CodedTile {
     template <int DEPTH>
     AMK_DEVICE static void load(CodedTile (&tiles)[DEPTH], const Place& at, u32 first, u32 lane,
                                 u32 count) {
-        load_codes(tiles, at, first, lane, count);
+        by_places(tiles, at, first, lane, count, [](auto& near, const Place& place, u32 some) {
+            codes_near(near, place, some), scales_near(near, place, some);
+        });
+    }
+    // Calls `f` with the tiles, of which some are there, and their place, or one by one where the
+    // places of others do not follow from one.
+    template <class T, int DEPTH, class F>
+    AMK_DEVICE static void by_places(T (&tiles)[DEPTH], const Place& at, u32 first, u32 lane,
+                                     u32 count, F f) {
         if constexpr (STEADY<DEPTH>)
-            scales_near<DEPTH>(tiles, at, count);
+            f(tiles, at, count);
         else {
 #pragma unroll
             for (u32 j = 0; j < DEPTH; j++)
-                if (j < count) scales_near<1>(tiles + j, at.of(first + j, lane), 1);
+                if (j < count) f(*(T(*)[1])(tiles + j), at.of(first + j, lane), 1);
         }
     }
-    // Likewise their codes alone, of tiles T that are some of these.
     template <class T, int DEPTH>
-    AMK_DEVICE static void load_codes(T (&tiles)[DEPTH], const Place& at, u32 first, u32 lane,
-                                      u32 count) {
-        if constexpr (STEADY<DEPTH>)
-            codes_near<DEPTH>(tiles, at, count);
-        else {
-#pragma unroll
-            for (u32 j = 0; j < DEPTH; j++)
-                if (j < count) codes_near<1>(tiles + j, at.of(first + j, lane), 1);
-        }
-    }
-    template <int DEPTH, class T>
-    AMK_DEVICE static void codes_near(T* tiles, const Place& at, u32 count) {
+    AMK_DEVICE static void codes_near(T (&tiles)[DEPTH], const Place& at, u32 count) {
         constexpr u32 STEP = least(RUN, DEPTH);
 #pragma unroll
         for (u32 j = 0; j < DEPTH; j++) {
@@ -298,7 +295,7 @@ template <class B> struct CodedTile {
         }
     }
     template <int DEPTH>
-    AMK_DEVICE static void scales_near(CodedTile* tiles, const Place& at, u32 count) {
+    AMK_DEVICE static void scales_near(CodedTile (&tiles)[DEPTH], const Place& at, u32 count) {
         constexpr u32 OWNS = OWN<DEPTH>;
 #pragma unroll
         for (u32 j = 0; j < DEPTH; j++) {
@@ -383,7 +380,7 @@ template <class B> struct CodedTile {
             total.add(tiles[j].scales, own_at<DEPTH>(j), d[0], d[3] * Coding::ODD, inputs);
             if ((j + TILES) % NEAR<DEPTH> == 0) total.end_pack(tiles[j].scales);
         }
-        return total.y * (1 / SMALLER);
+        return total.y * UP;
     }
     AMK_DEVICE static void prepare(RowFragment& x, float2& sum) {
         if (SUMS) {
@@ -421,7 +418,6 @@ template <class B> struct CodedTile {
                 if ((j + TILES) % NEAR<DEPTH> == 0) total[i].end_pack(scales);
             }
         }
-        constexpr float UP = 1 / SMALLER;
         return make_float4(total[0].y * UP, total[1].y * UP, total[2].y * UP, total[3].y * UP);
     }
 };
@@ -440,7 +436,7 @@ template <class B> struct LaneTile : CodedTile<B> {
     using Tile = CodedTile<B>;
     static constexpr bool APART = true;
 
-    // As for a tile, but for the scales, which are those of a lane's own.
+    // As for a tile, but with the scales of the lane's own.
     struct Place : Tile::Place {
         AMK_DEVICE Place() {}
         AMK_DEVICE Place(u32 first, u32 lane, u32 named) : Tile::Place(first, lane, named) {
@@ -452,7 +448,10 @@ template <class B> struct LaneTile : CodedTile<B> {
     AMK_DEVICE static void load(LaneTile (&tiles)[DEPTH], const Place& at, u32 first, u32 lane,
                                 u32 count) {
         static_assert(DEPTH <= 4, "two columns of B each");
-        Tile::load_codes(tiles, at, first, lane, count);
+        Tile::by_places(tiles, at, first, lane, count,
+                        [](auto& near, const typename Tile::Place& place, u32 some) {
+                            Tile::codes_near(near, place, some);
+                        });
         if ((lane & 3) >= least(count, DEPTH)) return;
         u32 words[4];
         if constexpr (Tile::HEAD != 0) Tile::load_head(tiles[0].scales, at.head);
@@ -461,7 +460,6 @@ template <class B> struct LaneTile : CodedTile<B> {
     }
     // The rows' products with the fragments `x(j)`, of the lane's tile and not yet multiplied by
     // UP. `sum`: of its inputs.
-    static constexpr float UP = 1 / Tile::SMALLER;
     template <int DEPTH, class X, class S>
     AMK_DEVICE static float product(const LaneTile (&tiles)[DEPTH], X x, S sum) {
         float d[4] = {0, 0, 0, 0};
