@@ -31,7 +31,7 @@ fn kinds() -> Vec<&'static TileKind> {
 
 /// The device code of the kinds, without what it builds on, and a call of `f` with a tile of one.
 fn code(kinds: &[&TileKind]) -> String {
-    let mut code = native::text("linear/tile/tile.cuh");
+    let mut code = native::text("linear/tile/tile.cuh") + &native::text("linear/tile/pairs.cuh");
     let of_kinds: BTreeSet<_> = kinds.iter().map(|kind| kind.code.files).collect();
     of_kinds.into_iter().flatten().for_each(|(_, text)| code.push_str(&native::plain(text)));
     code.push_str("template <class F> AMK_DEVICE void by_kind(u32 kind, F f) {\n");
@@ -66,8 +66,8 @@ fn rows(encoding: &Encoding, seed: u64) -> Vec<u8> {
 struct Found {
     decoded: Vec<f32>,
     rounded: Vec<f32>,
-    /// Of each depth, of one unit at a time, of both, and of tiles in lanes of their own, of each
-    /// row with each vector.
+    /// Of each depth, of one unit at a time, of both, of tiles in lanes of their own, and of pairs
+    /// with 16 columns, of each row with each vector.
     products: Vec<f32>,
 }
 
@@ -91,7 +91,7 @@ fn run(kinds: &[&TileKind], rows: &[Vec<u8>], vectors: &[bf16]) -> Option<Vec<Fo
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
     writer.join().expect("the writer").expect("all should be read");
     let floats: Vec<f32> = output.stdout.as_chunks().0.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect();
-    let of_kind = floats.chunks(2 * ROWS * COLUMNS + 3 * DEPTHS * ROWS * VECTORS).map(|floats| {
+    let of_kind = floats.chunks(2 * ROWS * COLUMNS + 4 * DEPTHS * ROWS * VECTORS).map(|floats| {
         let (decoded, others) = floats.split_at(ROWS * COLUMNS);
         let (rounded, products) = others.split_at(ROWS * COLUMNS);
         Found { decoded: decoded.to_vec(), rounded: rounded.to_vec(), products: products.to_vec() }

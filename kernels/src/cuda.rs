@@ -17,6 +17,7 @@ pub(crate) const DEVICE: DeviceCode = DeviceCode {
         ("choose/race.cuh", include_str!("choose/race.cuh")),
         ("residual/fused.cuh", include_str!("residual/fused.cuh")),
         ("linear/tile/tile.cuh", include_str!("linear/tile/tile.cuh")),
+        ("linear/tile/pairs.cuh", include_str!("linear/tile/pairs.cuh")),
         ("linear/fused.cuh", include_str!("linear/fused.cuh")),
         ("rms_norm/fused.cuh", include_str!("rms_norm/fused.cuh")),
         ("choose/fused.cuh", include_str!("choose/fused.cuh")),

@@ -1,7 +1,7 @@
 // Decodes and multiplies tiles of a projection's weights (kernels/src/linear/tile) without a GPU. Standard input: the number of a kind,
 // tiles, the bytes of two units of 8 rows, eight vectors of bf16. Standard output: the decoded rows, the same rounded to bf16, then for one to four
 // tiles a warp and pass the products of the rows with each vector: of one unit and four vectors at once, and, where tiles are decoded, of both units
-// and all vectors.
+// and all vectors, of tiles in lanes of their own, and of both units and 16 columns.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -229,15 +229,46 @@ template <int DEPTH, class B> static void multiply_apart(CodedTile<B>, u32 tiles
         products[(8 * unit + lane_now / 4) * 8 + vector] += T::UP * T::template product<DEPTH>(a, fragment, [&](int) { return sum; });
     });
 }
+// As linear/wide.cuh for two units and 16 columns: of the first eight lane l has the input of vector l / 4 and the products of vectors
+// 2 (l % 4) and the next one. The others are those of the vectors behind these, which have to have the same products.
+template <int DEPTH, class B> static void multiply_pairs(CodedTile<B>, u32 tiles, const std::vector<u16>& x, std::vector<float>& products) {
+    using T = CodedTile<B>;
+    std::vector<float> others(products.size());
+    by_passes<DEPTH>(tiles, [&](u32 first, u32) {
+        T a[DEPTH], b[DEPTH];
+        std::vector<CodedPair<B>> of;
+        T::template load<DEPTH>(a, place_of<T>(0, tiles, first), first, lane_now, DEPTH);
+        T::template load<DEPTH>(b, place_of<T>(1, tiles, first), first, lane_now, DEPTH);
+        for (u32 j = 0; j < DEPTH; j++) of.push_back({a[j], b[j], T::template own_at<DEPTH>(j)});
+        const auto& pairs = *(const CodedPair<B>(*)[DEPTH])of.data();
+        const u32 row = lane_now / 4, quad = lane_now % 4, next = (row + 1) % 8;
+        PairInputs inputs[DEPTH];
+        for (u32 j = 0; j < DEPTH; j++) {
+            const auto of_half = [&](u32 column) {
+                const Fragment one = four(x, tiles, row, first + j, column), two = four(x, tiles, next, first + j, column);
+                return make_uint4(one.b0, one.b1, two.b0, two.b1);
+            };
+            inputs[j] = {of_half(4 * quad), of_half(16 + 4 * quad)};
+        }
+        float sums[2][4] = {};
+        PairProducts<B, DEPTH>(pairs, inputs).add_to(sums, pairs);
+        for (u32 i = 0; i < 4; i++) {
+            const u32 at = (8 * (i / 2) + row) * 8, vector = 2 * quad + i % 2;
+            products[at + vector] += sums[0][i], others[at + (vector + 1) % 8] += sums[1][i];
+        }
+    });
+    if (memcmp(products.data(), others.data(), 4 * products.size())) exit(printf("the products of a vector depend on its column\n"));
+}
 template <class T, int DEPTH> static void multiply_all(u32 tiles, const std::vector<u16>& x) {
-    std::vector<float> one(128), both(128), apart(128);
+    std::vector<float> one(128), both(128), apart(128), pairs(128);
     for (u32 i = 0; i < 4; i++) multiply<T, DEPTH>(tiles, x, i / 2, i % 2, one);
     if constexpr (T::DECODES) {
         multiply_both<T, DEPTH>(tiles, x, both);
         for (u32 i = 0; i < 16; i++) multiply_apart<DEPTH>(T(), tiles, x, i / 8, i % 8, apart);
+        multiply_pairs<DEPTH>(T(), tiles, x, pairs);
     } else
-        both = apart = one;
-    for (const auto& products : {one, both, apart})
+        both = apart = pairs = one;
+    for (const auto& products : {one, both, apart, pairs})
         for (const float y : products) put(y);
 }
 

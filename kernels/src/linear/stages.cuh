@@ -14,13 +14,13 @@ AMK_DEVICE u32 wide_columns(u32 rows) {
 }
 constexpr u32 WIDE_MEMORY = AMK_SLOTS * AMK_CHUNK;
 constexpr u32 THREADS = AMK_WARPS * 32;
-constexpr u32 TEAMS = AMK_WARPS / 4, TEAM_UNITS = 8;
-constexpr u32 LINE = 128;             // bytes of 64 inputs of a row
+constexpr u32 CODED_COLUMNS = 32; // up to which a warp has codes to itself: see `multiply_codes`
+constexpr u32 LINE = 128;         // bytes of 64 inputs of a row
 constexpr u32 WIDE_AHEAD = 128 << 10; // bytes of the tape that go ahead to the L2 cache,
 constexpr u32 AHEAD_COLUMNS = 64;     // for so many columns at most
 constexpr u32 MOST_STEP = 16;         // tiles of a stage at most,
 constexpr u32 IN_FLIGHT = 4;          // if so many stages fit
-static_assert(WIDE_UNITS == TEAMS * TEAM_UNITS, "a group has the units of all teams");
+static_assert(WIDE_UNITS == 2 * AMK_WARPS, "a group has the units of all warps");
 
 AMK_DEVICE void copy_16(u32 to, const void* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
@@ -52,6 +52,7 @@ struct WideGroup {
     u32 tiles;
     u32 column, columns; // the first, and how many
     u32 first, units;    // of the record's
+    u32 team;            // warps that multiply together, each two units
     u32 parts, shares;   // teams by units, and by tiles of a stage
     u32 tile;            // bytes of a tile
     u32 step, log;       // tiles of a stage, and its logarithm
@@ -63,16 +64,20 @@ struct WideGroup {
         : tiles(g.tiles()), column(column), columns(columns), first(first),
           units(min(r.units - first, WIDE_UNITS)), tile(tile_bytes(g.kind)),
           norms(g.flags & GEMV_NORM) {
-        parts = units <= TEAM_UNITS ? 1 : units <= 2 * TEAM_UNITS ? 2 : 4;
-        shares = TEAMS / parts, block = wide_columns(columns) * LINE;
+        const bool coded = WIDE_COLUMNS <= CODED_COLUMNS && tile != AMK_TILE;
+        // Tiles of a stage are shared out one by one, those in codes two by two.
+        const u32 each = coded ? 2 : 1;
+        team = coded ? 1 : 4, parts = 1u << (32 - __clz((units - 1) / team_units()));
+        parts = max(parts, AMK_WARPS * each / (team * MOST_STEP)); // a stage has tiles for all
+        shares = AMK_WARPS / team / parts, block = wide_columns(columns) * LINE;
         // A stage costs a wait whatever its length, which is as if it had a norm's weights. Tiles
         // are shared out alike in stages of any length, so sums do not depend on it.
-        step = max(max(shares, 2u), tile_pack(g.kind));
+        step = max(max(shares * each, 2u), tile_pack(g.kind));
         while (step < MOST_STEP && IN_FLIGHT * stage(2 * step, true) <= WIDE_MEMORY) step *= 2;
         log = 31 - __clz(step), bytes = stage(step, norms);
-        // Products of tiles of bf16 have 8 units for each team: beyond the last one they read the
+        // Products of tiles of bf16 have all units of each team: beyond the last one they read the
         // memory behind it, and nobody reads their sums.
-        const u32 reach = tile == AMK_TILE ? parts * TEAM_UNITS * step * tile : 0;
+        const u32 reach = tile == AMK_TILE ? parts * team_units() * step * tile : 0;
         stages = min((WIDE_MEMORY - (reach > bytes ? reach - bytes : 0)) / bytes, WIDE_STAGES);
     }
     AMK_DEVICE u32 stage(u32 step, bool norms) const {
@@ -84,7 +89,8 @@ struct WideGroup {
     AMK_DEVICE u32 count() const { return (tiles + step - 1) >> log; }
     AMK_DEVICE u32 inputs(u32 at) const { return at + whole(weights(step)); }
     AMK_DEVICE u32 gamma(u32 at) const { return inputs(at) + step / 2 * block; }
-    AMK_DEVICE u32 pitch() const { return parts * TEAM_UNITS * AMK_UNIT + 4; } // of a row's sums
+    AMK_DEVICE u32 team_units() const { return 2 * team; }
+    AMK_DEVICE u32 pitch() const { return parts * team_units() * AMK_UNIT + 4; } // of a row's sums
 };
 
 // Where a stage has the 16 bytes `piece` of a column's inputs: pieces of 8 columns are in different

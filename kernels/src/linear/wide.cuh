@@ -6,6 +6,10 @@
 // into the memory of the ring; teams share out the units and the tiles of a stage. A row's sums are
 // added in an order that depends on the program alone.
 //
+// With few columns weights in codes are multiplied by `mma`, and a warp is a team: their numbers
+// are exact in bf16, and to multiply a tile's products by its scales takes fewer instructions than
+// to round its elements.
+//
 // Where the tensor cores read tiles from the memory, warps have little more to do than to ask for
 // products. Else a tile's registers are rows 0-7 of the even half of k and of the odd half, and
 // those of two tiles change places.
@@ -14,6 +18,7 @@
 // half. So the pairs of inputs lie in the memory in the order of the fragment (see `pair_at`).
 #pragma once
 #include "stages.cuh"
+#include "tile/pairs.cuh"
 #include "wgmma.cuh"
 
 #if AMK_WIDE
@@ -25,6 +30,21 @@ constexpr bool READS_MEMORY = false;
 // Whether products take tiles from the memory as they are, where no norm's weights are multiplied
 // with them.
 template <class T> constexpr bool FROM_MEMORY = READS_MEMORY && !T::DECODES;
+
+// The norm's weights for the columns of a tile's fragment.
+struct TileGamma {
+    uint2 even = {0, 0}, odd = {0, 0};
+
+    AMK_DEVICE TileGamma() {}
+    AMK_DEVICE TileGamma(const Worker& w, u32 at)
+        : even(load_shared_two(at + (w.lane & 3) * 8)),
+          odd(load_shared_two(at + 32 + (w.lane & 3) * 8)) {}
+    // Of a half of k: the fragments of B for 16 columns.
+    AMK_DEVICE static uint4 times(const uint4& x, uint2 by) {
+        return make_uint4(multiply_bf16(x.x, by.x), multiply_bf16(x.y, by.y),
+                          multiply_bf16(x.z, by.x), multiply_bf16(x.w, by.y));
+    }
+};
 
 // A tile of two units, as a warp multiplies it: the halves of k.
 struct WideTile {
@@ -45,12 +65,11 @@ struct WideTile {
     }
     AMK_DEVICE WideTile(const Worker& w, uint4 a, uint4 o, u32 gamma) {
         if (gamma) {
-            const uint2 even = load_shared_two(gamma + (w.lane & 3) * 8),
-                        odd = load_shared_two(gamma + 32 + (w.lane & 3) * 8);
-            a.x = multiply_bf16(a.x, even.x), o.x = multiply_bf16(o.x, even.x);
-            a.z = multiply_bf16(a.z, even.y), o.z = multiply_bf16(o.z, even.y);
-            a.y = multiply_bf16(a.y, odd.x), o.y = multiply_bf16(o.y, odd.x);
-            a.w = multiply_bf16(a.w, odd.y), o.w = multiply_bf16(o.w, odd.y);
+            const TileGamma by(w, gamma);
+            a.x = multiply_bf16(a.x, by.even.x), o.x = multiply_bf16(o.x, by.even.x);
+            a.z = multiply_bf16(a.z, by.even.y), o.z = multiply_bf16(o.z, by.even.y);
+            a.y = multiply_bf16(a.y, by.odd.x), o.y = multiply_bf16(o.y, by.odd.x);
+            a.w = multiply_bf16(a.w, by.odd.y), o.w = multiply_bf16(o.w, by.odd.y);
         }
         even = make_uint4(a.x, o.x, a.z, o.z), odd = make_uint4(a.y, o.y, a.w, o.w);
     }
@@ -82,7 +101,7 @@ template <u32 COLUMNS> struct WideSums {
     AMK_DEVICE void begin_stage(const WideGroup& c, u32 at, u32 part, u32 share, u32 here) {
 #if __CUDA_ARCH_FEAT_SM90_ALL
         const u32 of_unit = c.tile << c.log;
-        const u64 a = swizzled_64(at + part * TEAM_UNITS * of_unit, of_unit),
+        const u64 a = swizzled_64(at + part * c.team_units() * of_unit, of_unit),
                   b = swizzled_128(c.inputs(at));
 #pragma unroll 1
         for (u32 j = share; j < here; j += c.shares) {
@@ -92,6 +111,28 @@ template <u32 COLUMNS> struct WideSums {
             wgmma_issue();
         }
 #endif
+    }
+    // Adds tiles in codes times the inputs, of which a lane names a row of each matrix. `gamma`:
+    // the norm's weights, by which the inputs are multiplied before.
+    template <bool NORMS, class B, int TILES>
+    AMK_DEVICE void add(const Worker& w, const CodedPair<B> (&tiles)[TILES], u32 inputs,
+                        u32 gamma) {
+        TileGamma by[TILES];
+#pragma unroll
+        for (u32 i = 0; i < TILES; i++)
+            if (NORMS) by[i] = TileGamma(w, gamma + i * 64);
+#pragma unroll
+        for (int b = 0; b < COLUMNS / 8; b += 2) {
+            PairInputs x[TILES];
+#pragma unroll
+            for (u32 i = 0; i < TILES; i++) {
+                const u32 at = inputs ^ 64 * i;
+                x[i] = {load_matrices(at + b * 8 * LINE), load_matrices((at ^ 32) + b * 8 * LINE)};
+                if (NORMS)
+                    x[i] = {by[i].times(x[i].even, by[i].even), by[i].times(x[i].odd, by[i].odd)};
+            }
+            PairProducts<B, TILES>(tiles, x).add_to(d + b, tiles);
+        }
     }
     // Waits for the sums but those of the last `LEFT` tiles.
     template <u32 LEFT> AMK_DEVICE static void end_before() {
@@ -178,10 +219,22 @@ struct TeamPart {
     bool busy;
 
     AMK_DEVICE TeamPart(const Worker& w, const WideGroup& c)
-        : part(w.warp / 4 & (c.parts - 1)), share(w.warp / 4 / c.parts),
-          busy(part * TEAM_UNITS < c.units) {}
+        : part(w.warp / c.team & (c.parts - 1)), share(w.warp / c.team / c.parts),
+          busy(part * c.team_units() < c.units) {}
     // The first of a warp's two units.
-    AMK_DEVICE u32 unit(const Worker& w) const { return part * TEAM_UNITS + w.warp % 4 * 2; }
+    AMK_DEVICE u32 unit(const Worker& w, const WideGroup& c) const {
+        return part * c.team_units() + w.warp % c.team * 2;
+    }
+};
+
+// The runs of a warp's two units in a stage: offsets of the first tiles.
+struct UnitRuns {
+    u32 one, two;
+
+    AMK_DEVICE UnitRuns(const Worker& w, const WideGroup& c, const TeamPart& team) {
+        const u32 unit = team.unit(w, c), of_unit = c.tile << c.log;
+        one = min(unit, c.units - 1) * of_unit, two = min(unit + 1, c.units - 1) * of_unit;
+    }
 };
 
 // The stages of a group as the consumers take them, one after the other.
@@ -254,18 +307,15 @@ AMK_DEVICE void multiply_from_memory(Worker& w, const WideGroup& c, const TeamPa
 template <class T, u32 COLUMNS>
 AMK_DEVICE void multiply_in_registers(Worker& w, const WideGroup& c, const TeamPart& team,
                                       bool norms, WideSums<COLUMNS>& sums, Squares& squares) {
-    const u32 of_unit = c.tile << c.log, unit = team.unit(w),
-              one = min(unit, c.units - 1) * of_unit, two = min(unit + 1, c.units - 1) * of_unit,
-              count = c.count();
-    // Decodes the next tile during a product, where registers allow.
-    constexpr bool AHEAD = T::DECODES && COLUMNS <= 32;
+    const UnitRuns runs(w, c, team);
     StageWalk stage;
 #pragma unroll 1
-    for (; stage.n < count; stage.advance(c)) {
+    for (; stage.n < c.count(); stage.advance(c)) {
         stage.enter(w, c);
         const u32 at = stage.at, here = stage.here;
         const auto tile = [&](u32 j) {
-            return WideTile::load<T>(w, at + one, at + two, j, norms ? c.gamma(at) + j * 64 : 0);
+            return WideTile::load<T>(w, at + runs.one, at + runs.two, j,
+                                     norms ? c.gamma(at) + j * 64 : 0);
         };
         const auto begin = [&](const WideTile& tile, u32 j) {
             sums.begin(w, tile, c.inputs(at) + j / 2 * c.block + j % 2 * 64);
@@ -275,25 +325,63 @@ AMK_DEVICE void multiply_in_registers(Worker& w, const WideGroup& c, const TeamP
         };
         // Products that begin and end in different branches would wait for each other.
         if (team.busy && team.share < here) {
-            const u32 last = here - 1;
-            WideTile one = tile(team.share), two = one;
-            begin(one, team.share);
+            begin(tile(team.share), team.share);
             square_all();
-            if (AHEAD) two = tile(min(team.share + c.shares, last));
             sums.end();
 #pragma unroll 1
             for (u32 j = team.share + c.shares; j < here; j += c.shares) {
-                if (!AHEAD) two = tile(j);
-                begin(two, j);
-                if (AHEAD) one = tile(min(j + c.shares, last));
-                sums.end();
-                if (!AHEAD || (j += c.shares) >= here) continue;
-                begin(one, j);
-                two = tile(min(j + c.shares, last));
+                begin(tile(j), j);
                 sums.end();
             }
         } else
             square_all();
+        StageWalk::leave(w, stage.slot);
+    }
+}
+
+// Tiles of two units in codes, as a warp loads them.
+template <class T, int TILES> struct CodedTiles {
+    T one[TILES], two[TILES];
+
+    // From tile `first` of a stage at shared address `at` on.
+    AMK_DEVICE CodedTiles(const Worker& w, const UnitRuns& runs, u32 at, u32 first) {
+        typename T::Place place(first, w.lane, T::named(w.lane));
+        place.advance(at + runs.one);
+        T::template load<TILES>(one, place, first, w.lane, TILES);
+        place.advance(runs.two - runs.one);
+        T::template load<TILES>(two, place, first, w.lane, TILES);
+    }
+};
+
+// Products of tiles in codes, two at once.
+template <class T, u32 COLUMNS, bool NORMS>
+AMK_DEVICE void multiply_codes(Worker& w, const WideGroup& c, const TeamPart& team,
+                               WideSums<COLUMNS>& sums, Squares& squares) {
+    using Pair = CodedPair<typename T::Block>;
+    const UnitRuns runs(w, c, team);
+    // Where a lane finds its row of the matrices of 16 columns: see `input_place`.
+    const u32 column = (w.lane & 7) + (w.lane & 16) / 2,
+              row = column * LINE + ((w.lane >> 3 & 1) ^ (column & 7)) * 16;
+    StageWalk stage;
+#pragma unroll 1
+    for (; stage.n < c.count(); stage.advance(c)) {
+        stage.enter(w, c);
+        if (NORMS) squares.add_stage(c, c.inputs(stage.at), stage.here);
+#pragma unroll 1
+        for (u32 j = 2 * team.share; team.busy && j < stage.here; j += 2 * c.shares) {
+            const u32 inputs = c.inputs(stage.at) + j / 2 * (COLUMNS * LINE) + row,
+                      gamma = NORMS ? c.gamma(stage.at) + j * 64 : 0;
+            if (T::GROUPS % 2 == 0 || j + 1 < stage.here) {
+                const CodedTiles<T, 2> tiles(w, runs, stage.at, j);
+                const Pair pairs[2] = {{tiles.one[0], tiles.two[0], T::template own_at<2>(0)},
+                                       {tiles.one[1], tiles.two[1], T::template own_at<2>(1)}};
+                sums.template add<NORMS>(w, pairs, inputs, gamma);
+            } else {
+                const CodedTiles<T, 1> tiles(w, runs, stage.at, j);
+                const Pair pairs[1] = {{tiles.one[0], tiles.two[0], 0}};
+                sums.template add<NORMS>(w, pairs, inputs, gamma);
+            }
+        }
         StageWalk::leave(w, stage.slot);
     }
 }
@@ -309,12 +397,17 @@ AMK_DEVICE void wide_products(Worker& w, const Record& r, const GemvShape& g, co
     Squares squares(w);
     list_copies(w, r, g, c, all);
     await_inputs(w, r, c.first || (AMK_ROWS > BLOCK_ROWS && c.column > step_row(r)));
-    if (FROM_MEMORY<T> && team.busy && !norms)
+    if constexpr (T::DECODES && COLUMNS <= CODED_COLUMNS) {
+        if (norms)
+            multiply_codes<T, COLUMNS, true>(w, c, team, sums, squares);
+        else
+            multiply_codes<T, COLUMNS, false>(w, c, team, sums, squares);
+    } else if (FROM_MEMORY<T> && team.busy && !norms)
         multiply_from_memory(w, c, team, sums);
     else
         multiply_in_registers<T>(w, c, team, norms, sums, squares);
     w.sync();
-    if (team.busy) sums.store(w, c, team.unit(w), team.share);
+    if (team.busy) sums.store(w, c, team.unit(w, c), team.share);
     const u32 scales = wide_scales(w, c), parts = scales + 4 * WIDE_COLUMNS;
     if (norms) {
         squares.store(w, parts);

@@ -33,8 +33,10 @@ struct Scaled : Packs<S::BYTES, LEN, TILES> {
     static constexpr bool SUMS = C::ADDED + ZERO != 0, SHIFTS = false, HALVES = false;
 
     AMK_DEVICE static float taken(const ScaleWords&) { return C::ADDED + ZERO; }
-    AMK_DEVICE static float scale(const ScaleWords& s, bool) { return S::of(Scaled::word(s), 0); }
-    AMK_DEVICE static float shift(const ScaleWords&) { return 0; }
+    AMK_DEVICE static float scale(const ScaleWords& s, bool, u32 at = 0) {
+        return S::of(Scaled::word(s), at);
+    }
+    AMK_DEVICE static float shift(const ScaleWords&, u32) { return 0; }
     struct Total {
         float y = 0;
         AMK_DEVICE void add(const ScaleWords& s, u32 at, float even, float odd, float sum) {
@@ -54,8 +56,8 @@ template <class C, class S, u32 LEN> struct Zeroed : Packs<2 * S::BYTES, LEN, LE
     AMK_DEVICE static float taken(const ScaleWords& s) {
         return byte_of(S::BYTES == 4 ? s.second : s.first, S::BYTES % 4, C::ADDED);
     }
-    AMK_DEVICE static float scale(const ScaleWords& s, bool) { return S::of(s.first, 0); }
-    AMK_DEVICE static float shift(const ScaleWords&) { return 0; }
+    AMK_DEVICE static float scale(const ScaleWords& s, bool, u32 = 0) { return S::of(s.first, 0); }
+    AMK_DEVICE static float shift(const ScaleWords&, u32) { return 0; }
     struct Total {
         float y = 0;
         AMK_DEVICE void add(const ScaleWords& s, u32, float even, float odd, float sum) {
@@ -71,8 +73,12 @@ template <class C, u32 TILES = 1> struct Shifted : Packs<4, 32, TILES> {
     static constexpr bool SUMS = true, SHIFTS = true, HALVES = false;
 
     AMK_DEVICE static float taken(const ScaleWords&) { return C::ADDED; }
-    AMK_DEVICE static float scale(const ScaleWords& s, bool) { return low_half(Shifted::word(s)); }
-    AMK_DEVICE static float shift(const ScaleWords& s) { return high_half(Shifted::word(s)); }
+    AMK_DEVICE static float scale(const ScaleWords& s, bool, u32 = 0) {
+        return low_half(Shifted::word(s));
+    }
+    AMK_DEVICE static float shift(const ScaleWords& s, u32 = 0) {
+        return high_half(Shifted::word(s));
+    }
     struct Total {
         float y = 0;
         AMK_DEVICE void add(const ScaleWords& s, u32, float even, float odd, float sum) {

@@ -10,11 +10,11 @@ template <class C> struct GroupScaled {
     static constexpr bool SUMS = true, SHIFTS = true, HALVES = false;
 
     AMK_DEVICE static float taken(const ScaleWords&) { return C::ADDED; }
-    AMK_DEVICE static float scale(const ScaleWords& s, bool) {
-        return low_half(s.first) * byte_of(s.own, 0);
+    AMK_DEVICE static float scale(const ScaleWords& s, bool, u32 at) {
+        return low_half(s.first) * byte_of(s.own, at);
     }
-    AMK_DEVICE static float shift(const ScaleWords& s) {
-        return -(high_half(s.first) * byte_of(s.own, 1));
+    AMK_DEVICE static float shift(const ScaleWords& s, u32 at) {
+        return -(high_half(s.first) * byte_of(s.own, at + 1));
     }
     struct Total {
         float y = 0, products = 0, mins = 0;
@@ -40,10 +40,10 @@ struct HalfScaled {
         return byte_of(s.own ^ 0x80808080, at, -128);
     }
     AMK_DEVICE static float taken(const ScaleWords&) { return 0; }
-    AMK_DEVICE static float scale(const ScaleWords& s, bool odd) {
-        return low_half(s.first) * half_scale(s, odd);
+    AMK_DEVICE static float scale(const ScaleWords& s, bool odd, u32 at) {
+        return low_half(s.first) * half_scale(s, at + odd);
     }
-    AMK_DEVICE static float shift(const ScaleWords&) { return 0; }
+    AMK_DEVICE static float shift(const ScaleWords&, u32) { return 0; }
     struct Total {
         float y = 0, products = 0;
         AMK_DEVICE void add(const ScaleWords& s, u32 at, float even, float odd, float) {

@@ -210,6 +210,7 @@ struct ScaleWords {
 // tile by tile. Behind all codes are B::HEAD bytes of scales of each row for the pack, then
 // B::TAIL for each tile of a row. B::ALIKE tiles from a multiple of it on have the same scales.
 template <class B> struct CodedTile {
+    using Block = B;
     using Coding = typename B::Coding;
     static constexpr u32 GROUPS = B::GROUPS, HEAD = B::HEAD, TAIL = B::TAIL;
     // Bytes of a lane's codes in a tile, and of their upper bits.
@@ -339,30 +340,37 @@ template <class B> struct CodedTile {
         if (SUMS) sum = sum_of(x) * SMALLER;
         if (Coding::DOWN) x = {multiply_bf16(x.b0, BF16_LIFT), multiply_bf16(x.b1, BF16_LIFT)};
     }
-    // What comes off the codes comes off exactly. Scales are two bf16, so an element is rounded
-    // once, with a shift twice. Of a tile that was loaded by itself.
+    // The elements, of a tile that was loaded by itself. Scales are two bf16, so an element is
+    // rounded once, with a shift twice.
     AMK_DEVICE uint4 decoded() const {
-        const uint4 a = codes.fragment();
+        const uint4 a = numbers();
         const Elements even(scales, false), odd(scales, true);
         return make_uint4(even.of(a.x), odd.of(a.y), even.of(a.z), odd.of(a.w));
     }
-    // Makes elements of the pairs of a fragment.
+    // What an element is divided by the scale, exactly: a code without what comes off. The scale
+    // is `element_scale`.
+    AMK_DEVICE uint4 numbers() const {
+        static_assert(Coding::ODD == 1 || Coding::ODD == 0.0625f, "see `odd`");
+        const uint4 a = codes.fragment();
+        const u32 taken = bf16_exact(-B::taken(scales) * power_of_two(UP_TO - Coding::DOWN)),
+                  even = bf16_power(UP_TO), odd = bf16_power(UP_TO - (Coding::ODD < 1 ? 4 : 0));
+        return make_uint4(fma_bf16(a.x, even, taken), fma_bf16(a.y, odd, taken),
+                          fma_bf16(a.z, even, taken), fma_bf16(a.w, odd, taken));
+    }
+    static constexpr int UP_TO = least(Coding::DOWN, 127); // the largest power of two in bf16
+    AMK_DEVICE static float element_scale(const ScaleWords& s, bool odd, u32 at = 0) {
+        return B::scale(s, odd, at) * power_of_two(Coding::DOWN - UP_TO);
+    }
+    // Makes elements of the pairs of numbers.
     struct Elements {
-        static constexpr int DOWN = Coding::DOWN, UP = DOWN < 127 ? DOWN : 127;
-        u32 factor, taken;
         Bf16Twice scale, shift;
 
         AMK_DEVICE Elements(const ScaleWords& s, bool odd)
-            : factor(bf16_power(odd && Coding::ODD < 1 ? UP - 4 : UP)),
-              taken(bf16_exact(-B::taken(s) * power_of_two(UP - DOWN))),
-              scale(B::scale(s, odd) * power_of_two(DOWN - UP)), shift(B::shift(s)) {
-            static_assert(Coding::ODD == 1 || Coding::ODD == 0.0625f, "see `factor`");
-        }
+            : scale(element_scale(s, odd)), shift(B::shift(s, 0)) {}
         AMK_DEVICE u32 of(u32 pair) const {
-            const u32 code = fma_bf16(pair, factor, taken);
-            if (!B::SHIFTS) return fma_bf16(code, scale.high, multiply_bf16(code, scale.low));
-            const u32 low = fma_bf16(code, scale.low, shift.low);
-            return fma_bf16(BF16_ONES, low, fma_bf16(code, scale.high, shift.high));
+            if (!B::SHIFTS) return fma_bf16(pair, scale.high, multiply_bf16(pair, scale.low));
+            const u32 low = fma_bf16(pair, scale.low, shift.low);
+            return fma_bf16(BF16_ONES, low, fma_bf16(pair, scale.high, shift.high));
         }
     };
     template <int DEPTH, class X, class S>
@@ -371,12 +379,13 @@ template <class B> struct CodedTile {
         typename B::Total total;
 #pragma unroll
         for (int j = 0; j < DEPTH; j += TILES) {
-            float d[4] = {0, 0, 0, 0}, inputs = SUMS ? sum(j) : 0;
+            float d[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0}, inputs = SUMS ? sum(j) : 0;
 #pragma unroll
-            for (int i = j; i < j + TILES; i++) {
-                mma(d, tiles[i].codes.fragment(), x(i).b0, x(i).b1);
+            for (int i = j; i < j + TILES; i++) { // two chains
+                mma((i - j) & 1 ? e : d, tiles[i].codes.fragment(), x(i).b0, x(i).b1);
                 if (SUMS && i > j) inputs += sum(i);
             }
+            if (TILES > 1) d[0] += e[0], d[3] += e[3];
             total.add(tiles[j].scales, own_at<DEPTH>(j), d[0], d[3] * Coding::ODD, inputs);
             if ((j + TILES) % NEAR<DEPTH> == 0) total.end_pack(tiles[j].scales);
         }
@@ -462,9 +471,11 @@ template <class B> struct LaneTile : CodedTile<B> {
     // UP. `sum`: of its inputs.
     template <int DEPTH, class X, class S>
     AMK_DEVICE static float product(const LaneTile (&tiles)[DEPTH], X x, S sum) {
-        float d[4] = {0, 0, 0, 0};
+        float d[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0}; // two chains
 #pragma unroll
-        for (int j = 0; j < DEPTH; j++) mma(d, tiles[j].codes.fragment(), x(j).b0, x(j).b1);
+        for (int j = 0; j < DEPTH; j++)
+            mma(j & 1 ? e : d, tiles[j].codes.fragment(), x(j).b0, x(j).b1);
+        d[0] += e[0], d[3] += e[3];
         typename B::Total total;
         total.add(tiles[0].scales, 0, d[0], d[3] * Tile::Coding::ODD, Tile::SUMS ? sum(0) : 0);
         total.end_pack(tiles[0].scales);
