@@ -131,6 +131,7 @@ fn steps_of_up_to_32_rows_spill_no_registers() {
         ("llama_3_1_8b", 8, &["Q4_K"]),
         ("llama_3_1_8b", 16, &["Q4_0"]),
         ("llama_3_1_8b", 16, &["Q4_K"]),
+        ("llama_3_1_8b", 32, &["Q4_0"]),
         ("llama_3_2_1b", 8, &[]),
         ("llama_3_2_1b", 32, &[]),
     ] {

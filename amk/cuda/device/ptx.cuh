@@ -108,6 +108,12 @@ AMK_DEVICE void fence_copies() {
     asm volatile("fence.proxy.async;" ::: "memory");
 #endif
 }
+// Likewise, of the shared memory.
+AMK_DEVICE void fence_shared_copies() {
+#if __CUDA_ARCH__ >= 900
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+#endif
+}
 AMK_DEVICE u64 now_ns() {
     u64 t;
     asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
@@ -133,6 +139,12 @@ AMK_DEVICE uint4 load_shared(u32 address) {
                  : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                  : "r"(address));
     return v;
+}
+
+AMK_DEVICE void store_shared(u32 address, const uint4& v) {
+    asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y),
+                 "r"(v.z), "r"(v.w)
+                 : "memory");
 }
 
 // Four matrices of 8 rows of 16 bytes, of which lane l names row l % 8 of matrix l / 8 and gets the

@@ -31,21 +31,6 @@ constexpr bool READS_MEMORY = false;
 // with them.
 template <class T> constexpr bool FROM_MEMORY = READS_MEMORY && !T::DECODES;
 
-// The norm's weights for the columns of a tile's fragment.
-struct TileGamma {
-    uint2 even = {0, 0}, odd = {0, 0};
-
-    AMK_DEVICE TileGamma() {}
-    AMK_DEVICE TileGamma(const Worker& w, u32 at)
-        : even(load_shared_two(at + (w.lane & 3) * 8)),
-          odd(load_shared_two(at + 32 + (w.lane & 3) * 8)) {}
-    // Of a half of k: the fragments of B for 16 columns.
-    AMK_DEVICE static uint4 times(const uint4& x, uint2 by) {
-        return make_uint4(multiply_bf16(x.x, by.x), multiply_bf16(x.y, by.y),
-                          multiply_bf16(x.z, by.x), multiply_bf16(x.w, by.y));
-    }
-};
-
 // A tile of two units, as a warp multiplies it: the halves of k.
 struct WideTile {
     uint4 even, odd;
@@ -65,11 +50,12 @@ struct WideTile {
     }
     AMK_DEVICE WideTile(const Worker& w, uint4 a, uint4 o, u32 gamma) {
         if (gamma) {
-            const TileGamma by(w, gamma);
-            a.x = multiply_bf16(a.x, by.even.x), o.x = multiply_bf16(o.x, by.even.x);
-            a.z = multiply_bf16(a.z, by.even.y), o.z = multiply_bf16(o.z, by.even.y);
-            a.y = multiply_bf16(a.y, by.odd.x), o.y = multiply_bf16(o.y, by.odd.x);
-            a.w = multiply_bf16(a.w, by.odd.y), o.w = multiply_bf16(o.w, by.odd.y);
+            const uint2 even = load_shared_two(gamma + (w.lane & 3) * 8),
+                        odd = load_shared_two(gamma + 32 + (w.lane & 3) * 8);
+            a.x = multiply_bf16(a.x, even.x), o.x = multiply_bf16(o.x, even.x);
+            a.z = multiply_bf16(a.z, even.y), o.z = multiply_bf16(o.z, even.y);
+            a.y = multiply_bf16(a.y, odd.x), o.y = multiply_bf16(o.y, odd.x);
+            a.w = multiply_bf16(a.w, odd.y), o.w = multiply_bf16(o.w, odd.y);
         }
         even = make_uint4(a.x, o.x, a.z, o.z), odd = make_uint4(a.y, o.y, a.w, o.w);
     }
@@ -112,15 +98,9 @@ template <u32 COLUMNS> struct WideSums {
         }
 #endif
     }
-    // Adds tiles in codes times the inputs, of which a lane names a row of each matrix. `gamma`:
-    // the norm's weights, by which the inputs are multiplied before.
-    template <bool NORMS, class B, int TILES>
-    AMK_DEVICE void add(const Worker& w, const CodedPair<B> (&tiles)[TILES], u32 inputs,
-                        u32 gamma) {
-        TileGamma by[TILES];
-#pragma unroll
-        for (u32 i = 0; i < TILES; i++)
-            if (NORMS) by[i] = TileGamma(w, gamma + i * 64);
+    // Adds tiles in codes times the inputs, of which a lane names a row of each matrix.
+    template <class B, int TILES>
+    AMK_DEVICE void add(const CodedPair<B> (&tiles)[TILES], u32 inputs) {
 #pragma unroll
         for (int b = 0; b < COLUMNS / 8; b += 2) {
             PairInputs x[TILES];
@@ -128,8 +108,6 @@ template <u32 COLUMNS> struct WideSums {
             for (u32 i = 0; i < TILES; i++) {
                 const u32 at = inputs ^ 64 * i;
                 x[i] = {load_matrices(at + b * 8 * LINE), load_matrices((at ^ 32) + b * 8 * LINE)};
-                if (NORMS)
-                    x[i] = {by[i].times(x[i].even, by[i].even), by[i].times(x[i].odd, by[i].odd)};
             }
             PairProducts<B, TILES>(tiles, x).add_to(d + b, tiles);
         }
@@ -181,15 +159,34 @@ struct Squares {
 
     AMK_DEVICE explicit Squares(const Worker& w)
         : column(w.warp % WARPS * 8 + w.lane % 8), first(w.warp / WARPS * 4 + w.lane / 8) {}
-    // Adds those of a stage.
-    AMK_DEVICE void add_stage(const WideGroup& c, u32 inputs, u32 here) {
+    // Calls `f` with the place of each piece of a stage's inputs, its number and elements.
+    template <class F> AMK_DEVICE void for_pieces(const WideGroup& c, u32 inputs, u32 here, F f) {
         if (column >= c.columns) return;
 #pragma unroll 2
         for (u32 piece = first; piece < here * 4; piece += 4 * EVERY) {
-            const uint4 x = load_shared(inputs + input_place(c.block, column, piece));
-            add_squares(sum[0], x.x), add_squares(sum[1], x.y);
-            add_squares(sum[0], x.z), add_squares(sum[1], x.w);
+            const u32 at = inputs + input_place(c.block, column, piece);
+            f(at, piece, load_shared(at));
         }
+    }
+    AMK_DEVICE void add(const uint4& x) {
+        add_squares(sum[0], x.x), add_squares(sum[1], x.y);
+        add_squares(sum[0], x.z), add_squares(sum[1], x.w);
+    }
+    // Adds those of a stage.
+    AMK_DEVICE void add_stage(const WideGroup& c, u32 inputs, u32 here) {
+        for_pieces(c, inputs, here, [&](u32, u32, const uint4& x) { add(x); });
+    }
+    // Likewise, and multiplies the inputs by the norm's weights.
+    AMK_DEVICE void add_and_multiply(const WideGroup& c, u32 inputs, u32 gamma, u32 here) {
+        for_pieces(c, inputs, here, [&](u32 at, u32 piece, const uint4& x) {
+            add(x);
+            // A piece has every other pair of a half of k.
+            const u32 by = gamma + piece / 2 * 32 + piece % 2 * 4;
+            store_shared(at, make_uint4(multiply_bf16(x.x, load_shared_word(by)),
+                                        multiply_bf16(x.y, load_shared_word(by + 8)),
+                                        multiply_bf16(x.z, load_shared_word(by + 16)),
+                                        multiply_bf16(x.w, load_shared_word(by + 24))));
+        });
     }
     // Stores the sum of a column's part in `to`, after which come those of the other warps.
     AMK_DEVICE void store(const Worker& w, u32 to) const {
@@ -354,8 +351,8 @@ template <class T, int TILES> struct CodedTiles {
 };
 
 // Products of tiles in codes, two at once.
-template <class T, u32 COLUMNS, bool NORMS>
-AMK_DEVICE void multiply_codes(Worker& w, const WideGroup& c, const TeamPart& team,
+template <class T, u32 COLUMNS>
+AMK_DEVICE void multiply_codes(Worker& w, const WideGroup& c, const TeamPart& team, bool norms,
                                WideSums<COLUMNS>& sums, Squares& squares) {
     using Pair = CodedPair<typename T::Block>;
     const UnitRuns runs(w, c, team);
@@ -366,22 +363,25 @@ AMK_DEVICE void multiply_codes(Worker& w, const WideGroup& c, const TeamPart& te
 #pragma unroll 1
     for (; stage.n < c.count(); stage.advance(c)) {
         stage.enter(w, c);
-        if (NORMS) squares.add_stage(c, c.inputs(stage.at), stage.here);
+        if (norms) {
+            squares.add_and_multiply(c, c.inputs(stage.at), c.gamma(stage.at), stage.here);
+            w.sync();
+        }
 #pragma unroll 1
         for (u32 j = 2 * team.share; team.busy && j < stage.here; j += 2 * c.shares) {
-            const u32 inputs = c.inputs(stage.at) + j / 2 * (COLUMNS * LINE) + row,
-                      gamma = NORMS ? c.gamma(stage.at) + j * 64 : 0;
+            const u32 inputs = c.inputs(stage.at) + j / 2 * (COLUMNS * LINE) + row;
             if (T::GROUPS % 2 == 0 || j + 1 < stage.here) {
                 const CodedTiles<T, 2> tiles(w, runs, stage.at, j);
                 const Pair pairs[2] = {{tiles.one[0], tiles.two[0], T::template own_at<2>(0)},
                                        {tiles.one[1], tiles.two[1], T::template own_at<2>(1)}};
-                sums.template add<NORMS>(w, pairs, inputs, gamma);
+                sums.add(pairs, inputs);
             } else {
                 const CodedTiles<T, 1> tiles(w, runs, stage.at, j);
                 const Pair pairs[1] = {{tiles.one[0], tiles.two[0], 0}};
-                sums.template add<NORMS>(w, pairs, inputs, gamma);
+                sums.add(pairs, inputs);
             }
         }
+        if (norms) fence_shared_copies(); // which come into the slot
         StageWalk::leave(w, stage.slot);
     }
 }
@@ -398,10 +398,7 @@ AMK_DEVICE void wide_products(Worker& w, const Record& r, const GemvShape& g, co
     list_copies(w, r, g, c, all);
     await_inputs(w, r, c.first || (AMK_ROWS > BLOCK_ROWS && c.column > step_row(r)));
     if constexpr (T::DECODES && COLUMNS <= CODED_COLUMNS) {
-        if (norms)
-            multiply_codes<T, COLUMNS, true>(w, c, team, sums, squares);
-        else
-            multiply_codes<T, COLUMNS, false>(w, c, team, sums, squares);
+        multiply_codes<T>(w, c, team, norms, sums, squares);
     } else if (FROM_MEMORY<T> && team.busy && !norms)
         multiply_from_memory(w, c, team, sums);
     else
