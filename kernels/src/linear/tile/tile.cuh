@@ -347,8 +347,8 @@ template <class B> struct CodedTile {
         const Elements even(scales, false), odd(scales, true);
         return make_uint4(even.of(a.x), odd.of(a.y), even.of(a.z), odd.of(a.w));
     }
-    // What an element is divided by the scale, exactly: a code without what comes off. The scale
-    // is `element_scale`.
+    // The elements without shifts, divided by their `element_scale`: exactly the codes without what
+    // comes off.
     AMK_DEVICE uint4 numbers() const {
         static_assert(Coding::ODD == 1 || Coding::ODD == 0.0625f, "see `odd`");
         const uint4 a = codes.fragment();
