@@ -21,7 +21,7 @@ fn code(files: &[&str]) -> String {
     format!("{abi}{copies}struct Kept {{\n{kept}}};\n#include \"shared.h\"\n{places}{bodies}")
 }
 
-/// What a worker keeps, up to this line.
+/// Returns the members that a worker keeps, up to this line.
 fn kept(end: &str) -> String {
     let kept: String = body_sets().into_iter().map(|set| set.kept).collect();
     kept.split(end).next().unwrap_or_default().to_owned()
@@ -221,7 +221,7 @@ fn delivery() -> String {
     let [one, rows, wide] = ["fused", "rows", "wide"].map(|file| native::text(&format!("linear/{file}.cuh")));
     let [embedding, embeddings] = ["fused", "rows"].map(|file| native::text(&format!("residual/{file}.cuh")));
     let of_rows = between(&rows, "// Sums the warps' shares of a group", "// Runs a projection; `times`");
-    let scales = between(&wide, "// Shared address of the columns' scales.", "// The part of a team");
+    let scales = between(&wide, "// Shared address of the columns' scales.", "// The stages of a group as");
     let of_wide = between(&wide, "// The sums of two neighbouring rows", "// Multiplies a group of units whose");
     [
         "#define AMK_EMBEDDING_SCALED (AMK_EMBEDDING_SCALE != 1.0f)\n",

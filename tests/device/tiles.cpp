@@ -230,17 +230,16 @@ template <int DEPTH, class B> static void multiply_apart(CodedTile<B>, u32 tiles
     });
 }
 // As linear/wide.cuh for two units and 16 columns: of the first eight lane l has the input of vector l / 4 and the products of vectors
-// 2 (l % 4) and the next one. The others are those of the vectors behind these, which have to have the same products.
+// 2 (l % 4) and the next one. The other eight are for the vectors behind these, whose products have to be the same.
 template <int DEPTH, class B> static void multiply_pairs(CodedTile<B>, u32 tiles, const std::vector<u16>& x, std::vector<float>& products) {
     using T = CodedTile<B>;
     std::vector<float> others(products.size());
     by_passes<DEPTH>(tiles, [&](u32 first, u32) {
         T a[DEPTH], b[DEPTH];
-        std::vector<CodedPair<B>> of;
+        CodedPair<B> pairs[DEPTH];
         T::template load<DEPTH>(a, place_of<T>(0, tiles, first), first, lane_now, DEPTH);
         T::template load<DEPTH>(b, place_of<T>(1, tiles, first), first, lane_now, DEPTH);
-        for (u32 j = 0; j < DEPTH; j++) of.push_back({a[j], b[j], T::template own_at<DEPTH>(j)});
-        const auto& pairs = *(const CodedPair<B>(*)[DEPTH])of.data();
+        for (u32 j = 0; j < DEPTH; j++) pairs[j] = {a[j], b[j], T::template own_at<DEPTH>(j)};
         const u32 row = lane_now / 4, quad = lane_now % 4, next = (row + 1) % 8;
         PairInputs inputs[DEPTH];
         for (u32 j = 0; j < DEPTH; j++) {

@@ -98,6 +98,11 @@ struct WideGroup {
 AMK_DEVICE u32 input_place(u32 block, u32 column, u32 piece) {
     return piece / 8 * block + column * LINE + ((piece ^ column) & 7) * 16;
 }
+// Where a lane finds its row of the matrices of 16 columns from `column` on: the pieces `piece` and
+// the next one.
+AMK_DEVICE u32 matrix_row(u32 lane, u32 column, u32 piece) {
+    return input_place(0, column + (lane & 7) + (lane & 16) / 2, piece + (lane >> 3 & 1));
+}
 
 // Waits for a barrier of the copying warps.
 AMK_DEVICE void await_stage(const Worker& w, u32 barrier, u32 parity) {

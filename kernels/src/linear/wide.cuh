@@ -31,6 +31,44 @@ constexpr bool READS_MEMORY = false;
 // with them.
 template <class T> constexpr bool FROM_MEMORY = READS_MEMORY && !T::DECODES;
 
+// The part of a team in a group of units.
+struct TeamPart {
+    u32 part, share; // of the units, and of the tiles of a stage
+    bool busy;
+
+    AMK_DEVICE TeamPart(const Worker& w, const WideGroup& c)
+        : part(w.warp / c.team & (c.parts - 1)), share(w.warp / c.team / c.parts),
+          busy(part * c.team_units() < c.units) {}
+    // The first of a warp's two units.
+    AMK_DEVICE u32 unit(const Worker& w, const WideGroup& c) const {
+        return part * c.team_units() + w.warp % c.team * 2;
+    }
+};
+
+// The runs of a warp's two units in a stage: offsets of the first tiles.
+struct UnitRuns {
+    u32 one, two;
+
+    AMK_DEVICE UnitRuns(const Worker& w, const WideGroup& c, const TeamPart& team) {
+        const u32 unit = team.unit(w, c), of_unit = c.tile << c.log;
+        one = min(unit, c.units - 1) * of_unit, two = min(unit + 1, c.units - 1) * of_unit;
+    }
+};
+
+// Neighbouring tiles of a warp's two units.
+template <class T, int TILES> struct UnitTiles {
+    T one[TILES], two[TILES];
+
+    // From tile `first` of a stage at shared address `at` on.
+    AMK_DEVICE UnitTiles(const Worker& w, const UnitRuns& runs, u32 at, u32 first) {
+        typename T::Place place(first, w.lane, T::named(w.lane));
+        place.advance(at + runs.one);
+        T::template load<TILES>(one, place, first, w.lane, TILES);
+        place.advance(runs.two - runs.one);
+        T::template load<TILES>(two, place, first, w.lane, TILES);
+    }
+};
+
 // A tile of two units, as a warp multiplies it: the halves of k.
 struct WideTile {
     uint4 even, odd;
@@ -99,8 +137,12 @@ template <u32 COLUMNS> struct WideSums {
 #endif
     }
     // Adds tiles in codes times the inputs, of which a lane names a row of each matrix.
-    template <class B, int TILES>
-    AMK_DEVICE void add(const CodedPair<B> (&tiles)[TILES], u32 inputs) {
+    template <class T, int TILES>
+    AMK_DEVICE void add(const UnitTiles<T, TILES>& tiles, u32 inputs) {
+        CodedPair<typename T::Block> pairs[TILES];
+#pragma unroll
+        for (u32 i = 0; i < TILES; i++)
+            pairs[i] = {tiles.one[i], tiles.two[i], T::template own_at<TILES>(i)};
 #pragma unroll
         for (int b = 0; b < COLUMNS / 8; b += 2) {
             PairInputs x[TILES];
@@ -109,7 +151,7 @@ template <u32 COLUMNS> struct WideSums {
                 const u32 at = inputs ^ 64 * i;
                 x[i] = {load_matrices(at + b * 8 * LINE), load_matrices((at ^ 32) + b * 8 * LINE)};
             }
-            PairProducts<B, TILES>(tiles, x).add_to(d + b, tiles);
+            PairProducts<typename T::Block, TILES>(pairs, x).add_to(d + b, pairs);
         }
     }
     // Waits for the sums but those of the last `LEFT` tiles.
@@ -123,9 +165,7 @@ template <u32 COLUMNS> struct WideSums {
         const u32 block = inputs & ~127u, piece = (inputs & 127u) / 16;
 #pragma unroll
         for (int b = 0; b < COLUMNS / 8; b += 2) {
-            const u32 column = 8 * b + (w.lane & 7) + (w.lane & 16) / 2,
-                      at = block + column * 128 + (((piece + (w.lane >> 3 & 1)) ^ column) & 7) * 16;
-            const uint4 x = load_matrices(at);
+            const uint4 x = load_matrices(block + matrix_row(w.lane, 8 * b, piece));
             mma(d[b], a, x.x, x.y), mma(d[b + 1], a, x.z, x.w);
         }
     }
@@ -209,30 +249,6 @@ struct Squares {
 AMK_DEVICE u32 wide_scales(const Worker& w, const WideGroup& c) {
     return w.data + 4 * c.shares * c.columns * c.pitch();
 }
-
-// The part of a team in a group of units.
-struct TeamPart {
-    u32 part, share; // of the units, and of the tiles of a stage
-    bool busy;
-
-    AMK_DEVICE TeamPart(const Worker& w, const WideGroup& c)
-        : part(w.warp / c.team & (c.parts - 1)), share(w.warp / c.team / c.parts),
-          busy(part * c.team_units() < c.units) {}
-    // The first of a warp's two units.
-    AMK_DEVICE u32 unit(const Worker& w, const WideGroup& c) const {
-        return part * c.team_units() + w.warp % c.team * 2;
-    }
-};
-
-// The runs of a warp's two units in a stage: offsets of the first tiles.
-struct UnitRuns {
-    u32 one, two;
-
-    AMK_DEVICE UnitRuns(const Worker& w, const WideGroup& c, const TeamPart& team) {
-        const u32 unit = team.unit(w, c), of_unit = c.tile << c.log;
-        one = min(unit, c.units - 1) * of_unit, two = min(unit + 1, c.units - 1) * of_unit;
-    }
-};
 
 // The stages of a group as the consumers take them, one after the other.
 struct StageWalk {
@@ -336,29 +352,12 @@ AMK_DEVICE void multiply_in_registers(Worker& w, const WideGroup& c, const TeamP
     }
 }
 
-// Tiles of two units in codes, as a warp loads them.
-template <class T, int TILES> struct CodedTiles {
-    T one[TILES], two[TILES];
-
-    // From tile `first` of a stage at shared address `at` on.
-    AMK_DEVICE CodedTiles(const Worker& w, const UnitRuns& runs, u32 at, u32 first) {
-        typename T::Place place(first, w.lane, T::named(w.lane));
-        place.advance(at + runs.one);
-        T::template load<TILES>(one, place, first, w.lane, TILES);
-        place.advance(runs.two - runs.one);
-        T::template load<TILES>(two, place, first, w.lane, TILES);
-    }
-};
-
 // Products of tiles in codes, two at once.
 template <class T, u32 COLUMNS>
 AMK_DEVICE void multiply_codes(Worker& w, const WideGroup& c, const TeamPart& team, bool norms,
                                WideSums<COLUMNS>& sums, Squares& squares) {
-    using Pair = CodedPair<typename T::Block>;
     const UnitRuns runs(w, c, team);
-    // Where a lane finds its row of the matrices of 16 columns: see `input_place`.
-    const u32 column = (w.lane & 7) + (w.lane & 16) / 2,
-              row = column * LINE + ((w.lane >> 3 & 1) ^ (column & 7)) * 16;
+    const u32 row = matrix_row(w.lane, 0, 0);
     StageWalk stage;
 #pragma unroll 1
     for (; stage.n < c.count(); stage.advance(c)) {
@@ -370,16 +369,10 @@ AMK_DEVICE void multiply_codes(Worker& w, const WideGroup& c, const TeamPart& te
 #pragma unroll 1
         for (u32 j = 2 * team.share; team.busy && j < stage.here; j += 2 * c.shares) {
             const u32 inputs = c.inputs(stage.at) + j / 2 * (COLUMNS * LINE) + row;
-            if (T::GROUPS % 2 == 0 || j + 1 < stage.here) {
-                const CodedTiles<T, 2> tiles(w, runs, stage.at, j);
-                const Pair pairs[2] = {{tiles.one[0], tiles.two[0], T::template own_at<2>(0)},
-                                       {tiles.one[1], tiles.two[1], T::template own_at<2>(1)}};
-                sums.add(pairs, inputs);
-            } else {
-                const CodedTiles<T, 1> tiles(w, runs, stage.at, j);
-                const Pair pairs[1] = {{tiles.one[0], tiles.two[0], 0}};
-                sums.add(pairs, inputs);
-            }
+            if (T::GROUPS % 2 == 0 || j + 1 < stage.here)
+                sums.add(UnitTiles<T, 2>(w, runs, stage.at, j), inputs);
+            else
+                sums.add(UnitTiles<T, 1>(w, runs, stage.at, j), inputs);
         }
         if (norms) fence_shared_copies(); // which come into the slot
         StageWalk::leave(w, stage.slot);

@@ -10,6 +10,7 @@ template <class B> struct CodedPair {
     uint4 even, odd;
     float scale[HALVES][2], shift[2]; // by unit
 
+    AMK_DEVICE CodedPair() {}
     // `at`: the first byte of the tile's own scales in their word.
     AMK_DEVICE CodedPair(const CodedTile<B>& one, const CodedTile<B>& two, u32 at) {
         const uint4 a = one.numbers(), b = two.numbers();
@@ -28,8 +29,8 @@ struct PairInputs {
     uint4 even, odd;
 };
 
-// The products of neighbouring tiles, apart where these have scales of their own. Those of
-// different tiles and columns do not wait for each other.
+// The products of neighbouring tiles, apart where these have scales of their own. Different tiles
+// and columns do not wait for each other.
 template <class B, int TILES> struct PairProducts {
     static constexpr int HALVES = CodedPair<B>::HALVES, APART = B::ALIKE % TILES ? TILES : 1;
     // By eight columns: of the numbers, and sums of the inputs.
