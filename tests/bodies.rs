@@ -218,11 +218,10 @@ fn between(text: &str, first: &str, end: &str) -> String {
 
 /// What delivers products, and the embedding. A group of units of a wide step has few parts.
 fn delivery() -> String {
-    let [one, rows, wide] = ["fused", "rows", "wide"].map(|file| native::text(&format!("linear/{file}.cuh")));
+    let [one, rows, wide] = ["fused", "rows", "delivery"].map(|file| native::text(&format!("linear/{file}.cuh")));
     let [embedding, embeddings] = ["fused", "rows"].map(|file| native::text(&format!("residual/{file}.cuh")));
     let of_rows = between(&rows, "// Sums the warps' shares of a group", "// Runs a projection; `times`");
-    let scales = between(&wide, "// Shared address of the columns' scales.", "// The stages of a group as");
-    let of_wide = between(&wide, "// The sums of two neighbouring rows", "// Multiplies a group of units whose");
+    let of_wide = between(&wide, "// Shared address of the columns' scales.", "// Calls `f` with the kind");
     [
         "#define AMK_EMBEDDING_SCALED (AMK_EMBEDDING_SCALE != 1.0f)\n",
         &between(&one, "struct GemvShape", "// Neighbouring tiles of an input"),
@@ -231,8 +230,9 @@ fn delivery() -> String {
         &between(&one, "// The delivery of a group of units", "// The partition of a projection's tape"),
         "#elif AMK_WIDE\nstruct WideGroup {\n    u32 column, columns;\n\
          \x20   static constexpr u32 units = UNITS, first = 0, shares = 3;\n\
-         \x20   static u32 pitch() { return LEN + 4; }\n};\n",
-        &(scales + &of_wide),
+         \x20   static u32 pitch() { return LEN + 4; }\n};\n\
+         constexpr u32 LINE = 128;\n",
+        &of_wide,
         "#else\n",
         &of_rows,
         "#endif\n",

@@ -11,7 +11,7 @@ static float map_product(u32 function, float x) {
     if (function != 2) exit(printf("function %u\n", function));
     return 0.25f * x;
 }
-static float gate_products(u32, float, float) { return 0; }
+static float gate_products(u32, float gate, float up) { return gate + 2 * up; }
 
 // What keeps a value in a register is of a GPU.
 #define asm
@@ -84,13 +84,33 @@ static Vector put_parts(u32 row) {
         }
     return sums;
 }
+#if AMK_WIDE
+// Delivers what is in shared memory, or what a warp has in its registers.
+static bool in_registers = false;
+static std::vector<Vector> products;
+template <u32 OUTPUT> static void deliver_as(Worker& w, const Record& r, const GemvShape& g, const WideGroup& c) {
+    constexpr u32 COLUMNS = 128;
+    const u32 unit = 2 * w.warp;
+    if (!in_registers) return deliver_shares<OUTPUT>(w, r, g, c);
+    if (unit >= UNITS) return;
+    float d[COLUMNS / 8][4];
+    for (u32 b = 0; b < COLUMNS / 8; b++)
+        for (u32 k = 0; k < 4; k++) {
+            const u32 column = 8 * b + w.lane % 4 * 2 + k % 2, row = (unit + k / 2) * AMK_UNIT + w.lane / 4;
+            d[b][k] = column < c.columns && row < LEN ? products[column][row] : 1000;
+        }
+    WideDelivery<COLUMNS>{w, r, g, c, unit}.template deliver<OUTPUT>(d);
+}
+#endif
 static void deliver(Worker& w, const Record& r) {
     const GemvShape g(r.shape);
 #if AMK_WIDE
     const WideGroup c = {first_row, rows()};
     if (w.thread() < c.columns) store_shared(wide_scales(w, c) + 4 * w.thread(), 1, true);
     w.sync();
-    deliver_wide(w, r, g, c);
+    if (g.output == OUT_GATED) deliver_as<OUT_GATED>(w, r, g, c);
+    else if (g.output == OUT_RESIDUAL) deliver_as<OUT_RESIDUAL>(w, r, g, c);
+    else deliver_as<OUT_STORE>(w, r, g, c);
 #elif AMK_ROWS
     deliver_rows(w, r, g, 0, r.units);
 #else
@@ -104,9 +124,9 @@ static void deliver(Worker& w, const Record& r) {
 // With what so many helpers add to the last unit.
 static void check(u32 output_kind, bool biased, u32 function, u32 helpers = 0) {
     const bool added = output_kind == OUT_RESIDUAL;
-    std::vector<Vector> expected;
+    std::vector<Vector> expected, parts;
     for (u32 row = 0; row < rows(); row++) {
-        expected.push_back(put_parts(row));
+        expected.push_back(put_parts(row)), parts.push_back(expected[row]);
         for (u32 i = 0; i < helpers * AMK_UNIT; i++) {
             const float addend = 4 * drawn();
             packets[ADDENDS + i] = (u64)EPOCH << 32 | __float_as_uint(addend);
@@ -122,6 +142,9 @@ static void check(u32 output_kind, bool biased, u32 function, u32 helpers = 0) {
     }
     Record r = record_of(output_kind, biased, function);
     if (helpers) r.layer = 1 | helpers << 8, r.partial = ADDENDS;
+#if AMK_WIDE
+    products = parts;
+#endif
     by_all<deliver>(r);
     for (u32 row = 0; row < rows(); row++)
         for (u32 i = 0; i < LEN; i++) {
@@ -175,8 +198,26 @@ static void check_sum() {
 }
 #endif
 
+#if AMK_WIDE
+// Rows are pairs of a gate and what it opens.
+static void check_gates() {
+    products.clear();
+    for (u32 row = 0; row < rows(); row++) products.push_back(put_parts(row));
+    by_all<deliver>(record_of(OUT_GATED, false, 0));
+    for (u32 row = 0; row < rows(); row++)
+        for (u32 i = 0; i < LEN / 2; i++)
+            close("a gate's output", row * LEN + i, output(row, i), products[row][2 * i] + 2 * products[row][2 * i + 1]);
+}
+#endif
+
 // All deliveries for the rows of a record.
 static void check_all() {
+#if AMK_WIDE
+    check_gates();
+    in_registers = AMK_ROWS > 64;
+    if (in_registers) check_gates(), check(OUT_STORE, true, 2), check(OUT_RESIDUAL, true, 2), check(OUT_RESIDUAL, false, 0);
+    in_registers = false;
+#endif
     for (u32 output : {(u32)OUT_STORE, (u32)OUT_RESIDUAL})
         for (bool biased : {false, true})
             for (u32 function : {0, 2}) check(output, biased, function);

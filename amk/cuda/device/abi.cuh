@@ -10,6 +10,12 @@ typedef u16 Elem;
 
 // Consumer warps of a worker.
 #define AMK_WARPS 16
+// Bytes of a run of a box, see `TapeBoxes`.
+constexpr u32 BOX_RUN = 1024;
+// Sizes of boxes: powers of two of runs, from one on.
+constexpr u32 BOX_SIZES = 5;
+// Bytes of a tensor map.
+constexpr u32 TENSOR_MAP = 128;
 // Bytes of a ring slot.
 #define AMK_CHUNK 32768
 // Rows of a vector or a weight that are dealt out together at least.
@@ -174,6 +180,17 @@ struct RowWords {
 };
 static_assert(sizeof(RowWords) == 16, "as the host has it");
 
+// Boxes of the tapes: runs of bytes, evenly apart, which one copy brings. Tensor maps follow,
+// of all sizes of boxes for the first distance, then for the next. Their coordinates: words of
+// 8 bytes of a run, runs, and 16 bytes of the tapes.
+struct TapeBoxes {
+    // How many distances there are.
+    u32 count;
+    // Bytes from the beginning of a run to that of the next `[count]`.
+    u32 apart[31];
+};
+static_assert(sizeof(TapeBoxes) == 128, "as the host has it");
+
 // The parameters of a launch that the VM itself has. `Params` has those of the registered
 // bodies too.
 struct VmParams {
@@ -209,6 +226,8 @@ struct VmParams {
     const RowWords* rows;
     // The page tables of the rows; without rows those of the sequence, if it has any.
     const u32* page_tables;
+    // In programs with wide steps, boxes of the tapes; null on GPUs that cannot copy them.
+    const TapeBoxes* boxes;
     // Nanoseconds until the watchdogs abandon the launch.
     u64 budget_ns;
     // Epoch of step 0; it grows from launch to launch.
@@ -232,4 +251,4 @@ struct VmParams {
     // Rows of the step.
     u32 row_count;
 };
-static_assert(sizeof(VmParams) == 208, "as the host has it");
+static_assert(sizeof(VmParams) == 216, "as the host has it");

@@ -263,13 +263,11 @@ AMK_DEVICE float constant(const Elem* c, u32 i) { return __uint_as_float((u32)c[
 // ---- registers: the loader's warpgroup releases registers for the consumers ----
 AMK_DEVICE void give_registers() {
 #if __CUDA_ARCH_FEAT_SM90_ALL
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(AMK_WIDE ? 64 : 32));
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(32));
 #endif
 }
 AMK_DEVICE void take_registers() {
 #if __CUDA_ARCH_FEAT_SM90_ALL
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(AMK_WIDE          ? 104
-                                                             : AMK_WARPS == 16 ? 112
-                                                                               : 208));
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(AMK_WARPS == 16 ? 112 : 208));
 #endif
 }

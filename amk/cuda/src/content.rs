@@ -261,6 +261,7 @@ mod tests {
         encoding: &BF16,
         group: 16,
         bytes: |rows, columns| bf16_bytes(rows.next_multiple_of(8), columns),
+        apart: |_| Vec::new(),
         pack: |rows, packed| {
             let mut packed = packed.iter_mut();
             for unit in rows.chunks(8) {

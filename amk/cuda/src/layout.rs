@@ -17,6 +17,9 @@ pub struct Layout {
     pub group: u32,
     /// Bytes on the tape of so many rows of so many columns.
     pub bytes: fn(rows: u32, columns: u32) -> u64,
+    /// Bytes between runs of [`BOX_RUN`](crate::image::abi::BOX_RUN) bytes, in a tape of so many
+    /// columns, which steps of many rows copy together: multiples of 16.
+    pub apart: fn(columns: u32) -> Vec<u32>,
     /// Writes the bytes of a task's rows, all of one length, in the order in which the body
     /// consumes them: all of `packed`, which is as long as `bytes` says.
     pub pack: fn(rows: &[&[u8]], packed: &mut [u8]),
@@ -123,6 +126,7 @@ pub(crate) mod tests {
         encoding: &BF16,
         group: 1,
         bytes: bf16_bytes,
+        apart: |_| Vec::new(),
         pack: |rows, packed| packed.copy_from_slice(&rows.concat()),
         unpack: |packed, _| packed.to_vec(),
     };

@@ -10,6 +10,7 @@
 //! the error for a missing one says what to install.
 
 mod body;
+mod boxes;
 mod ceiling;
 mod code;
 mod content;

@@ -1,5 +1,6 @@
 //! Device memory of a launch: tapes, records, tables, caches and packets.
 
+use super::boxes;
 use super::content::Content;
 use super::device::check_room;
 use super::error::CudaError;
@@ -38,6 +39,8 @@ pub(super) struct Resident {
 pub(super) struct Memory {
     pub(super) resident: Arc<Resident>,
     tape_at: CudaSlice<u64>,
+    /// Boxes of the tape.
+    boxes: Option<CudaSlice<u8>>,
     records: CudaSlice<Record>,
     record_at: CudaSlice<u32>,
     /// Tiles and parameters of generic tasks.
@@ -157,8 +160,10 @@ impl Memory {
         // A worker prefetches one record.
         let records: Vec<Record> = image.records.iter().copied().chain([Record::default()]).collect();
         let absent = if plan.has_row_packets() { image.row_words * blocks(&plan.program) } else { 0 };
+        let boxes = boxes::upload(stream, plan, image, address(&resident.tape, stream))?;
         let memory = Self {
             resident,
+            boxes,
             tape_at: stream.clone_htod(&image.tape_at)?,
             records: stream.clone_htod(&records)?,
             record_at: stream.clone_htod(&image.record_at)?,
@@ -201,6 +206,7 @@ impl Memory {
             plain: address(plain, stream),
             scratch: address(&self.scratch, stream),
             scratch_len: self.scratch_len,
+            boxes: self.boxes.as_ref().map_or(0, |boxes| address(boxes, stream)),
             fault: address(&self.fault, stream),
             epoch: 1,
             vocab: image.vocab.next_multiple_of(UNIT),

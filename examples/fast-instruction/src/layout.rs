@@ -19,8 +19,15 @@ const MOST: usize = 1024;
 pub(crate) const PAIR: usize = 32;
 
 /// The layout of `capped_linear`.
-pub(crate) const LAYOUT: Layout =
-    Layout { name: "capped_linear", encoding: &BF16, group: (GROUP * UNIT) as u32, bytes: bf16_bytes, pack, unpack };
+pub(crate) const LAYOUT: Layout = Layout {
+    name: "capped_linear",
+    encoding: &BF16,
+    group: (GROUP * UNIT) as u32,
+    bytes: bf16_bytes,
+    apart: |_| Vec::new(),
+    pack,
+    unpack,
+};
 
 /// Columns of a block: as many as divide all, in whole pairs.
 pub(crate) fn width(columns: usize) -> usize {

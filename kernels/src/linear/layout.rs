@@ -15,7 +15,15 @@ use amk_cuda::{Layout, PADDING};
 /// The layout of the fused projections over tiles `T` of an encoding.
 pub(super) const fn projection<T: Tile>(encoding: &'static Encoding) -> Layout {
     let group = GROUP_UNITS * UNIT;
-    Layout { name: T::LAYOUT, encoding, group, bytes: bytes::<T>, pack: pack::<T>, unpack: unpack::<T> }
+    Layout {
+        name: T::LAYOUT,
+        encoding,
+        group,
+        bytes: bytes::<T>,
+        apart: apart::<T>,
+        pack: pack::<T>,
+        unpack: unpack::<T>,
+    }
 }
 
 /// Returns how a projection reads its input: tiles per warp of a block of weights, and passes.
@@ -50,6 +58,16 @@ fn in_order(rows: usize, columns: usize, width: usize, mut each: impl FnMut(usiz
 
 fn bytes<T: Tile>(rows: u32, columns: u32) -> u64 {
     u64::from(rows.div_ceil(UNIT)) * u64::from(columns / T::COLUMNS as u32) * T::BYTES as u64
+}
+
+/// Bytes between the tiles of neighbouring units: those of a unit in a pass, and in the last one.
+fn apart<T: Tile>(columns: u32) -> Vec<u32> {
+    let (depth, passes) = cut(columns);
+    let (whole, all) = (depth * WARPS * TILE_K, columns);
+    let of = |columns: u32| columns / T::COLUMNS as u32 * T::BYTES as u32;
+    let mut apart = vec![of(whole.min(all)), of(all - (passes - 1) * whole)];
+    apart.retain(|bytes| bytes.is_multiple_of(16));
+    apart
 }
 
 fn pack<T: Tile>(rows: &[&[u8]], packed: &mut [u8]) {
@@ -96,6 +114,25 @@ pub(super) mod tests {
             let tiles = k / TILE_K;
             assert!((1..=MOST_DEPTH).contains(&depth) && depth * WARPS * TILE <= CHUNK, "{k}");
             assert!((depth * WARPS * (passes - 1)..=depth * WARPS * passes).contains(&tiles), "{k}");
+        }
+    }
+
+    #[test]
+    fn tiles_of_neighbouring_units_are_apart_as_the_layout_says() {
+        let kind = TileKind::of(None, 0);
+        for columns in [32, 576, 1536, 2048, 4096, 14_336] {
+            let mut at = Vec::new();
+            in_order(32, columns, TILE_K as usize, |unit, column| at.push((column, unit)));
+            let place =
+                |unit, column| at.iter().position(|&of| of == (column, unit)).expect("a tile") as u32 * kind.bytes;
+            let mut found: Vec<u32> =
+                (0..columns).step_by(TILE_K as usize).map(|k| place(8, k) - place(0, k)).collect();
+            let mut stated = (kind.layout.apart)(columns as u32);
+            for all in [&mut found, &mut stated] {
+                all.sort_unstable();
+                all.dedup();
+            }
+            assert_eq!(found, stated, "{columns}");
         }
     }
 

@@ -140,7 +140,7 @@ pub(crate) fn project(plan: &Plan) -> String {
     if plan.is_wide() {
         return format!(
             "{functions}AMK_DEVICE void project(Worker& w, const Record& r) {{\
-             \n    gemv_wide(w, r, [&](const GemvShape& g, const WideGroup& c, u32 all) {{ {} }});\n}}\n",
+             \n    gemv_wide(w, r, [&](const GemvShape& g, WideGroups& groups) {{ {} }});\n}}\n",
             by_kind(plan)
         );
     }
@@ -183,7 +183,7 @@ fn tiles(plan: &Plan) -> String {
 fn by_kind(plan: &Plan) -> String {
     let kinds = kinds(plan);
     let case = |(number, kind): (usize, &&TileKind)| {
-        let call = format!("multiply_wide<{}>(w, r, g, c, all);", kind.cpp);
+        let call = format!("multiply_wide<{}>(groups);", kind.cpp);
         if number + 1 < kinds.len() { format!("if (any(g.kind == {number})) {call} else ") } else { call }
     };
     kinds.iter().enumerate().map(case).collect()

@@ -3,7 +3,7 @@
 // they wait for the task's inputs, so the weights of its first stages are on their way by then.
 #pragma once
 #include "../../../amk/cuda/device/exchange.cuh"
-#include "rows.cuh"
+#include "boxes.cuh"
 
 #if AMK_WIDE
 constexpr u32 WIDE_COLUMNS = AMK_ROWS <= 16 ? 16 : AMK_ROWS <= 32 ? 32 : AMK_ROWS <= 64 ? 64 : 128;
@@ -148,12 +148,18 @@ AMK_DEVICE void list_copies(Worker& w, const Record& r, const GemvShape& g, cons
         if (unit < r.units)
             w.s.tile_at[pass][i % WIDE_UNITS] = UnitPlace(w, r, unit).tiles(cut, pass, c.tile);
     }
+    if (w.warp == 0) {
+        const bool here = w.lane < c.units;
+        const u64 at = here ? UnitPlace(w, r, c.first + w.lane).tiles(cut, 0, c.tile) : 0;
+        list_boxes(w, c.units, c.tile << c.log, cut.count(0) * c.tile,
+                   cut.count(cut.passes - 1) * c.tile, at);
+    }
     if (w.thread() == 0) {
         CopyList& list = w.s.copies;
         list.tiles = c.tiles, list.columns = c.columns, list.units = c.units, list.tile = c.tile;
         list.log = c.log, list.block = c.block, list.bytes = c.bytes, list.stages = c.stages;
         list.inputs_at = c.inputs(0);
-        list.pass = cut.depth * AMK_WARPS;
+        list.passes = cut.passes, list.pass = cut.depth * AMK_WARPS;
         list.inputs = embeds ? (u64)w.p.embedding : (u64)(w.p.packets + (u64)r.input * AMK_ROWS);
         list.pitch = embeds ? w.p.hidden * 2 : 0;
         list.gathers = embeds || all != w.p.row_count;
@@ -177,6 +183,36 @@ AMK_DEVICE void await_inputs(Worker& w, const Record& r, u32 first) {
     fence_copies(); // the inputs were written by stores
     barrier_arrive(shared_address(&w.s.inputs_written));
 }
+
+// The groups of units and columns of a record, one after the other.
+struct WideGroups {
+    static constexpr bool SEVERAL = AMK_ROWS > BLOCK_ROWS; // groups of columns
+    Worker& w;
+    const Record& r;
+    const GemvShape& g;
+    u32 number = 0;
+    bool listed = false; // the copying warps know of it
+
+    // Columns of the step, and those of the record.
+    AMK_DEVICE u32 all() const { return g.output == OUT_LOGITS ? w.s.wanted : w.p.row_count; }
+    AMK_DEVICE u32 begin() const { return SEVERAL ? step_row(r) : 0; }
+    AMK_DEVICE u32 end() const { return SEVERAL ? begin() + step_rows(r, all()) : all(); }
+
+    AMK_DEVICE u32 of_units() const { return (r.units + WIDE_UNITS - 1) / WIDE_UNITS; }
+    AMK_DEVICE u32 turn() const { return SEVERAL ? number / of_units() : 0; }
+    AMK_DEVICE u32 column() const { return begin() + turn() * WIDE_COLUMNS; }
+    AMK_DEVICE u32 first() const { return (number - turn() * of_units()) * WIDE_UNITS; }
+    AMK_DEVICE bool ended() const { return SEVERAL ? column() >= end() : first() >= r.units; }
+    AMK_DEVICE WideGroup group() const {
+        return {r, g, first(), column(), min(end() - column(), WIDE_COLUMNS)};
+    }
+    // Tells the copying warps of the group, whose inputs are there if there was one before.
+    AMK_DEVICE void list() {
+        list_copies(w, r, g, group(), all());
+        await_inputs(w, r, number);
+        listed = true;
+    }
+};
 
 // Copies the inputs of a stage row by row: rows whose logits are wanted, or of the embedding table,
 // whose elements are in order.
@@ -217,9 +253,13 @@ AMK_DEVICE void request_weights(const Shared& s, u32 lane, u32 at, u32 from, u32
 #else
     if (lane == 0) barrier_arrive(full);
 #endif
-    copy_runs(
-        lane, c.units, here * c.tile, full, [&](u32 k) { return at + k * (c.tile << log); },
-        [&](u32 k) { return s.tile_at[pass][k] + into * c.tile; });
+    if (c.boxes && here == 1 << log)
+        copy_boxes(c, lane, at, c.maps[pass + 1 == c.passes], full,
+                   [&](u32 unit) { return s.tile_at[pass][unit] + into * c.tile; });
+    else
+        copy_runs(
+            lane, c.units, here * c.tile, full, [&](u32 k) { return at + k * (c.tile << log); },
+            [&](u32 k) { return s.tile_at[pass][k] + into * c.tile; });
     if (c.gamma)
         copy_runs(
             lane, 1, here * 64, full, [&](u32) { return at + c.inputs_at + (c.block << log) / 2; },

@@ -17,7 +17,7 @@
 // The columns of a tile's fragment are those of one row's product: lane t has 4t..4t+3 of each
 // half. So the pairs of inputs lie in the memory in the order of the fragment (see `pair_at`).
 #pragma once
-#include "stages.cuh"
+#include "delivery.cuh"
 #include "tile/pairs.cuh"
 #include "wgmma.cuh"
 
@@ -245,11 +245,6 @@ struct Squares {
     }
 };
 
-// Shared address of the columns' scales.
-AMK_DEVICE u32 wide_scales(const Worker& w, const WideGroup& c) {
-    return w.data + 4 * c.shares * c.columns * c.pitch();
-}
-
 // The stages of a group as the consumers take them, one after the other.
 struct StageWalk {
     u32 n = 0, slot = 0, at, here; // a stage: its number, slot, shared address and tiles
@@ -379,138 +374,78 @@ AMK_DEVICE void multiply_codes(Worker& w, const WideGroup& c, const TeamPart& te
     }
 }
 
-// Multiplies a group of units, and leaves the teams' sums and the columns' scales in the memory of
-// the stages.
-template <class T, u32 COLUMNS>
-AMK_DEVICE void wide_products(Worker& w, const Record& r, const GemvShape& g, const WideGroup& c,
-                              u32 all) {
-    const TeamPart team(w, c);
+// Multiplies a group of units and delivers.
+template <class T, u32 COLUMNS> AMK_DEVICE void wide_group(WideGroups& groups) {
+    Worker& w = groups.w;
+    const Record& r = groups.r;
+    const GemvShape& g = groups.g;
     const bool norms = g.flags & GEMV_NORM;
     WideSums<COLUMNS> sums = {};
     Squares squares(w);
-    list_copies(w, r, g, c, all);
-    await_inputs(w, r, c.first || (AMK_ROWS > BLOCK_ROWS && c.column > step_row(r)));
-    if constexpr (T::DECODES && COLUMNS <= CODED_COLUMNS) {
-        multiply_codes<T>(w, c, team, norms, sums, squares);
-    } else if (FROM_MEMORY<T> && team.busy && !norms)
-        multiply_from_memory(w, c, team, sums);
-    else
-        multiply_in_registers<T>(w, c, team, norms, sums, squares);
+    if (!groups.listed) groups.list();
+    {
+        const WideGroup c = groups.group();
+        const TeamPart team(w, c);
+        if constexpr (T::DECODES && COLUMNS <= CODED_COLUMNS) {
+            multiply_codes<T>(w, c, team, norms, sums, squares);
+        } else if (FROM_MEMORY<T> && team.busy && !norms)
+            multiply_from_memory(w, c, team, sums);
+        else
+            multiply_in_registers<T>(w, c, team, norms, sums, squares);
+    }
+    w.stamp(TRACE_PRODUCT);
+    // What the delivery needs would spill registers of the loops above: it is computed again.
+    asm volatile("" : "+r"(groups.number), "+r"(w.lane), "+r"(w.warp));
+    const WideGroup c = groups.group();
+    const TeamPart team(w, c);
+    const u32 unit = team.unit(w, c);
+    groups.number++, groups.listed = false;
+    if constexpr (COLUMNS == 128)
+        if (c.shares == 1 && !norms) {
+            // The next group's copies come meanwhile.
+            if (!groups.ended()) groups.list();
+            w.stamp(TRACE_GATHERED);
+            const WideDelivery<COLUMNS> delivery{w, r, g, c, unit};
+            if (unit < c.units)
+                by_output(g,
+                          [&](auto of) { delivery.template deliver<decltype(of)::kind>(sums.d); });
+            fence_copies(); // other workers copy what was stored
+            return;
+        }
     w.sync();
-    if (team.busy) sums.store(w, c, team.unit(w, c), team.share);
+    if (team.busy) sums.store(w, c, unit, team.share);
     const u32 scales = wide_scales(w, c), parts = scales + 4 * WIDE_COLUMNS;
     if (norms) {
         squares.store(w, parts);
         w.sync();
     }
     const u32 column = w.thread();
-    if (column >= c.columns) return;
-    const float sum = norms ? Squares::of(parts, column) : 0;
-    store_shared(scales + 4 * column, g.scale(sum, __fdividef(1.0f, g.k), w.p.eps), true);
-}
-
-// The sums of two neighbouring rows of the weights for a row of the step.
-AMK_DEVICE float2 wide_pair(const Worker& w, const WideGroup& c, u32 column, u32 at, float scale) {
-    float2 y = make_float2(0, 0);
-    for (u32 share = 0; share < c.shares; share++) {
-        const float2 more =
-            load_shared_pair(w.data + 4 * ((share * c.columns + column) * c.pitch() + at));
-        y.x += more.x, y.y += more.y;
+    if (column < c.columns) {
+        const float sum = norms ? Squares::of(parts, column) : 0;
+        store_shared(scales + 4 * column, g.scale(sum, __fdividef(1.0f, g.k), w.p.eps), true);
     }
-    return make_float2(y.x * scale, y.y * scale);
-}
-
-// Two elements of the output, of the rows of the weights from `at` on in the group: for a row of
-// the step or a wanted one, column `column` of the group. `held`: the residual.
-AMK_DEVICE void deliver_pair(Worker& w, const Record& r, const GemvShape& g, const WideGroup& c,
-                             u32 column, u32 at, float scale, float2 held) {
-    const bool gated = g.output == OUT_GATED;
-    float2 y = wide_pair(w, c, column, at, scale);
-    const u32 row = c.first * AMK_UNIT + at, of = c.column + column;
-    if (g.output == OUT_LOGITS) {
-#if AMK_MAPS
-        if (g.function())
-            y = make_float2(map_product(g.function(), y.x), map_product(g.function(), y.y));
-#endif
-        *(float2*)(w.p.logits + (u64)of * w.p.logit_stride + r.row + row) = y;
-        return;
-    }
-    if (g.flags & GEMV_BIAS)
-        y.x += constant(w.p.constants, r.bias + row),
-            y.y += constant(w.p.constants, r.bias + row + 1);
-    if (gated) { // rows are (gate, up) pairs
-        const float2 next = wide_pair(w, c, column, at + 2, scale);
-        y = make_float2(gate_products(g.function(), y.x, y.y),
-                        gate_products(g.function(), next.x, next.y));
-    }
-#if AMK_MAPS
-    const bool maps = g.output == OUT_STORE || (AMK_SUMMANDS && g.output == OUT_RESIDUAL);
-    if (maps && g.function())
-        y = make_float2(map_product(g.function(), y.x), map_product(g.function(), y.y));
-#endif
-    if (g.output == OUT_RESIDUAL) {
-        y.x += held.x, y.y += held.y;
-        *(float2*)&held_at(w, of, row) = y;
-    }
-    *pair_at(w, r.output, gated ? row / 4 : row / 2, of) = pack_bf16(y.x, y.y);
-}
-
-// Adds the shares and delivers, two elements a thread: lanes have neighbouring pairs of a column.
-AMK_DEVICE void deliver_wide(Worker& w, const Record& r, const GemvShape& g, const WideGroup& c) {
-    constexpr u32 AT_ONCE = AMK_ROWS > HELD_IN_SHARED ? 2 : 1; // residuals that are loaded together
-    const u32 each = g.output == OUT_GATED ? 4 : 2, pairs = c.units * AMK_UNIT / each,
-              log = min(32u - __clz(pairs - 1), 5u), apart = THREADS >> log;
-    for (u32 first = w.thread() >> log; first < c.columns; first += AT_ONCE * apart)
-        for (u32 pair = w.lane & ((1 << log) - 1); pair < pairs; pair += 1 << log) {
-            float2 held[AT_ONCE] = {};
-            float scale[AT_ONCE] = {};
-#pragma unroll
-            for (u32 j = 0; j < AT_ONCE; j++) {
-                const u32 column = first + j * apart;
-                if (column >= c.columns) break;
-                scale[j] = load_shared_one(wide_scales(w, c) + 4 * column);
-                if (g.output == OUT_RESIDUAL)
-                    held[j] = *(const float2*)&held_at(w, c.column + column,
-                                                       c.first * AMK_UNIT + pair * each);
-            }
-#pragma unroll
-            for (u32 j = 0; j < AT_ONCE; j++)
-                if (first + j * apart < c.columns)
-                    deliver_pair(w, r, g, c, first + j * apart, pair * each, scale[j], held[j]);
-        }
+    w.sync();
+    w.stamp(TRACE_GATHERED);
+    by_output(g, [&](auto of) { deliver_shares<decltype(of)::kind>(w, r, g, c); });
     fence_copies(); // other workers copy what was stored
+    w.sync();       // the next group or task reuses the memory
 }
 
-// Multiplies a group of units whose tiles are `T`.
-template <class T>
-AMK_DEVICE void multiply_wide(Worker& w, const Record& r, const GemvShape& g, const WideGroup& c,
-                              u32 all) {
-    if (WIDE_COLUMNS == 32 && wide_columns(c.columns) == 16)
-        wide_products<T, 16>(w, r, g, c, all);
+// Multiplies and delivers a group of units whose tiles are `T`.
+template <class T> AMK_DEVICE void multiply_wide(WideGroups& groups) {
+    if (WIDE_COLUMNS == 32 && wide_columns(groups.end()) == 16)
+        wide_group<T, 16>(groups);
     else
-        wide_products<T, WIDE_COLUMNS>(w, r, g, c, all);
+        wide_group<T, WIDE_COLUMNS>(groups);
 }
 
 // Runs a projection for the record's rows, or for those whose logits are wanted. `multiply` is
 // `multiply_wide` with the tiles of the projection.
 template <class F> AMK_DEVICE void gemv_wide(Worker& w, const Record& r, F multiply) {
     const GemvShape g(r.shape);
-    constexpr bool SEVERAL = AMK_ROWS > BLOCK_ROWS; // groups of columns
-    const u32 all = g.output == OUT_LOGITS ? w.s.wanted : w.p.row_count,
-              begin = SEVERAL ? step_row(r) : 0, end = SEVERAL ? begin + step_rows(r, all) : all;
-    if (end == begin) return before_task(w, r);
+    WideGroups groups{w, r, g};
+    if (groups.end() == groups.begin()) return before_task(w, r);
 #pragma unroll 1
-    for (u32 i = 0, of_units = (r.units + WIDE_UNITS - 1) / WIDE_UNITS;; i++) {
-        const u32 turn = SEVERAL ? i / of_units : 0, first = (i - turn * of_units) * WIDE_UNITS,
-                  column = begin + turn * WIDE_COLUMNS;
-        if (SEVERAL ? column >= end : first >= r.units) break;
-        const WideGroup c(r, g, first, column, min(end - column, WIDE_COLUMNS));
-        multiply(g, c, all);
-        w.stamp(TRACE_PRODUCT);
-        w.sync();
-        w.stamp(TRACE_GATHERED);
-        deliver_wide(w, r, g, c);
-        w.sync(); // the next group or task reuses the memory
-    }
+    while (!groups.ended()) multiply(g, groups);
 }
 #endif

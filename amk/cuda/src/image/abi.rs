@@ -10,6 +10,12 @@ use crate::{device_constants, device_enumerations, device_structs};
 device_constants! {
     /// Consumer warps of a worker.
     WARPS = 16 => "#define AMK_WARPS";
+    /// Bytes of a run of a box, see `TapeBoxes`.
+    BOX_RUN = 1024 => "constexpr u32 BOX_RUN =";
+    /// Sizes of boxes: powers of two of runs, from one on.
+    BOX_SIZES = 5 => "constexpr u32 BOX_SIZES =";
+    /// Bytes of a tensor map.
+    TENSOR_MAP = 128 => "constexpr u32 TENSOR_MAP =";
     /// Bytes of a ring slot.
     CHUNK = 32768 => "#define AMK_CHUNK";
     /// Rows of a vector or a weight that are dealt out together at least.
@@ -168,6 +174,15 @@ device_structs! {
         /// One more than the row of its logits; 0: they are not wanted.
         wanted: u32,
     }
+    /// Boxes of the tapes: runs of bytes, evenly apart, which one copy brings. Tensor maps follow,
+    /// of all sizes of boxes for the first distance, then for the next. Their coordinates: words of
+    /// 8 bytes of a run, runs, and 16 bytes of the tapes.
+    struct TapeBoxes {
+        /// How many distances there are.
+        count: u32,
+        /// Bytes from the beginning of a run to that of the next `[count]`.
+        apart: [u32; 31],
+    }
     /// The parameters of a launch that the VM itself has. `Params` has those of the registered
     /// bodies too.
     struct VmParams {
@@ -203,6 +218,8 @@ device_structs! {
         rows: u64 as "const RowWords*",
         /// The page tables of the rows; without rows those of the sequence, if it has any.
         page_tables: u64 as "const u32*",
+        /// In programs with wide steps, boxes of the tapes; null on GPUs that cannot copy them.
+        boxes: u64 as "const TapeBoxes*",
         /// Nanoseconds until the watchdogs abandon the launch.
         budget_ns: u64,
         /// Epoch of step 0; it grows from launch to launch.

@@ -1,0 +1,180 @@
+// How a wide projection delivers a group of units: the sums of several teams from shared memory,
+// those of one team from its registers.
+#pragma once
+#include "stages.cuh"
+
+#if AMK_WIDE
+// Shared address of the columns' scales.
+AMK_DEVICE u32 wide_scales(const Worker& w, const WideGroup& c) {
+    return w.data + 4 * c.shares * c.columns * c.pitch();
+}
+
+// The sums of two neighbouring rows of the weights for a row of the step.
+AMK_DEVICE float2 wide_pair(const Worker& w, const WideGroup& c, u32 column, u32 at, float scale) {
+    float2 y = make_float2(0, 0);
+    for (u32 share = 0; share < c.shares; share++) {
+        const float2 more =
+            load_shared_pair(w.data + 4 * ((share * c.columns + column) * c.pitch() + at));
+        y.x += more.x, y.y += more.y;
+    }
+    return make_float2(y.x * scale, y.y * scale);
+}
+
+// What a record delivers for two neighbouring rows of its weights, from `row` on, and a column of
+// the step, `of`, or one that is a multiple of 8 further.
+template <u32 OUTPUT> struct PairOutput {
+    const GemvShape& g;
+    float2 bias = {};
+    float* held = nullptr; // the residual
+    float* logits = nullptr;
+    u64 stride = 0; // of logits
+
+    AMK_DEVICE PairOutput(Worker& w, const Record& r, const GemvShape& g, u32 row, u32 of) : g(g) {
+        if (g.flags & GEMV_BIAS)
+            bias = make_float2(constant(w.p.constants, r.bias + row),
+                               constant(w.p.constants, r.bias + row + 1));
+        if (OUTPUT == OUT_RESIDUAL) held = &held_at(w, of, row);
+        if (OUTPUT != OUT_LOGITS) return;
+        stride = w.p.logit_stride, logits = w.p.logits + of * stride + r.row + row;
+    }
+    AMK_DEVICE float2 residual(u32 by) const { return *(const float2*)(held + by * OWN_ROWS); }
+    // The elements of the products `y`, but for gates, which take pairs. `before`: the residual.
+    AMK_DEVICE float2 finish(u32 by, float2 y, float2 before) const {
+        if (g.flags & GEMV_BIAS) y.x += bias.x, y.y += bias.y;
+#if AMK_MAPS
+        const bool maps = OUTPUT == OUT_RESIDUAL ? AMK_SUMMANDS : OUTPUT != OUT_GATED;
+        if (maps && g.function())
+            y = make_float2(map_product(g.function(), y.x), map_product(g.function(), y.y));
+#endif
+        if (OUTPUT == OUT_RESIDUAL) {
+            y.x += before.x, y.y += before.y;
+            *(float2*)(held + by * OWN_ROWS) = y;
+        }
+        if (OUTPUT == OUT_LOGITS) *(float2*)(logits + by * stride) = y;
+        return y;
+    }
+    // Rows are (gate, up) pairs.
+    AMK_DEVICE float gated(float2 y) const { return gate_products(g.function(), y.x, y.y); }
+};
+// Words from a column's output to that of the next one.
+constexpr u32 COLUMN_WORDS = LINE / 4;
+
+// Adds the shares and delivers, two elements a thread: lanes have neighbouring pairs of a column.
+template <u32 OUTPUT>
+AMK_DEVICE void deliver_shares(Worker& w, const Record& r, const GemvShape& g, const WideGroup& c) {
+    // Residuals that are loaded together. The code of a group runs once: it would rather be short.
+    constexpr u32 AT_ONCE = OUTPUT == OUT_RESIDUAL && AMK_ROWS > HELD_IN_SHARED ? 4 : 1;
+    constexpr bool GATED = OUTPUT == OUT_GATED;
+    const u32 each = GATED ? 4 : 2, pairs = c.units * AMK_UNIT / each,
+              log = min(32u - __clz(pairs - 1), 5u), apart = THREADS >> log,
+              own = w.thread() >> log;
+    for (u32 pair = w.lane & ((1 << log) - 1); pair < pairs; pair += 1 << log) {
+        const u32 at = pair * each, row = c.first * AMK_UNIT + at, of = c.column + own;
+        const PairOutput<OUTPUT> output(w, r, g, row, of);
+        u32* to = OUTPUT == OUT_LOGITS ? nullptr : pair_at(w, r.output, row / each, of);
+#pragma unroll 1
+        for (u32 first = 0; own + first < c.columns; first += AT_ONCE * apart) {
+            float2 held[AT_ONCE] = {};
+            const auto here = [&](u32 j) { return own + first + j * apart < c.columns; };
+            if (OUTPUT == OUT_RESIDUAL)
+#pragma unroll
+                for (u32 j = 0; j < AT_ONCE; j++)
+                    if (here(j)) held[j] = output.residual(first + j * apart);
+#pragma unroll
+            for (u32 j = 0; j < AT_ONCE; j++) {
+                if (!here(j)) break;
+                const u32 by = first + j * apart, column = own + by;
+                const float scale = load_shared_one(wide_scales(w, c) + 4 * column);
+                float2 y = output.finish(by, wide_pair(w, c, column, at, scale), held[j]);
+                if (GATED)
+                    y = make_float2(output.gated(y),
+                                    output.gated(wide_pair(w, c, column, at + 2, scale)));
+                if (OUTPUT != OUT_LOGITS) to[by * COLUMN_WORDS] = pack_bf16(y.x, y.y);
+            }
+        }
+    }
+}
+
+// Delivers a warp's sums from its registers. Lanes that have neighbouring rows of two columns
+// exchange sums, so that each has two rows of a column.
+template <u32 COLUMNS> struct WideDelivery {
+    static constexpr u32 AT_ONCE = 4; // eights of columns whose residuals are loaded together
+    Worker& w;
+    const Record& r;
+    const GemvShape& g;
+    const WideGroup& c;
+    u32 unit; // the first of two
+
+    template <u32 OUTPUT> AMK_DEVICE void deliver(float (&d)[COLUMNS / 8][4]) const {
+        // This lane's column of each eight, and its first row of each unit.
+        const u32 column = 2 * (w.lane & 3) + (w.lane >> 2 & 1), of = c.column + column,
+                  row = (c.first + unit) * AMK_UNIT + (w.lane >> 3) * 2;
+        const bool second = unit + 1 < c.units;
+        const PairOutput<OUTPUT> one(w, r, g, row, of),
+            two(w, r, g, row + (second ? AMK_UNIT : 0), of);
+        // The lanes of later rows store for the second unit.
+        constexpr bool GATED = OUTPUT == OUT_GATED;
+        const bool later = w.lane & (GATED ? 8 : 16);
+        const u32 pair = GATED ? (row - (later ? 2 : 0)) / 4 : row / 2;
+        u32* to = OUTPUT == OUT_LOGITS ? nullptr : pair_at(w, r.output, pair + (later ? 2 : 0), of);
+        const float scale = g.scale(0, 0, 0);
+        const u32 stored = later && !second ? 0 : c.columns;
+#pragma unroll 1
+        for (u32 first = 0; first < c.columns; first += 8 * AT_ONCE) {
+            float2 held[AT_ONCE][2] = {};
+            if (OUTPUT == OUT_RESIDUAL)
+#pragma unroll
+                for (u32 i = 0; i < AT_ONCE; i++)
+                    if (column + first + 8 * i < c.columns)
+                        held[i][0] = one.residual(first + 8 * i),
+                        held[i][1] = two.residual(first + 8 * i);
+#pragma unroll
+            for (u32 i = 0; i < AT_ONCE; i++) {
+                const u32 by = first + 8 * i;
+                const bool here = column + by < c.columns;
+                float2 y = two_rows(d[i][0], d[i][1], scale), z = two_rows(d[i][2], d[i][3], scale);
+                if (here) y = one.finish(by, y, held[i][0]);
+                if (here && second) z = two.finish(by, z, held[i][1]);
+                if (OUTPUT == OUT_LOGITS) continue;
+                const bool stores = column + by < stored;
+                if (GATED) {
+                    const float a = one.gated(y), b = one.gated(z),
+                                got = __shfl_xor_sync(~0u, later ? a : b, 8);
+                    const u32 word = later ? pack_bf16(got, b) : pack_bf16(a, got);
+                    if (stores) to[by * COLUMN_WORDS] = word;
+                } else { // pairs that are two apart are neighbours in the memory
+                    const u32 a = pack_bf16(y.x, y.y), b = pack_bf16(z.x, z.y),
+                              got = __shfl_xor_sync(~0u, later ? a : b, 16);
+                    const uint2 words = later ? make_uint2(got, b) : make_uint2(a, got);
+                    if (stores) *(uint2*)(to + by * COLUMN_WORDS) = words;
+                }
+            }
+#pragma unroll
+            for (u32 b = 0; b + AT_ONCE < COLUMNS / 8; b++)
+#pragma unroll
+                for (u32 k = 0; k < 4; k++) d[b][k] = d[b + AT_ONCE][k];
+        }
+    }
+    // The sums of this lane's two rows of a unit, of those of a row and two columns.
+    AMK_DEVICE float2 two_rows(float even, float odd, float scale) const {
+        const bool upper = w.lane & 4;
+        const float got = __shfl_xor_sync(~0u, upper ? even : odd, 4);
+        return make_float2((upper ? got : even) * scale, (upper ? odd : got) * scale);
+    }
+};
+
+template <u32 OUTPUT> struct OutputKind {
+    static constexpr u32 kind = OUTPUT;
+};
+// Calls `f` with the kind of a record's output.
+template <class F> AMK_DEVICE void by_output(const GemvShape& g, F f) {
+    if (g.output == OUT_GATED)
+        f(OutputKind<OUT_GATED>());
+    else if (g.output == OUT_RESIDUAL)
+        f(OutputKind<OUT_RESIDUAL>());
+    else if (g.output == OUT_LOGITS)
+        f(OutputKind<OUT_LOGITS>());
+    else
+        f(OutputKind<OUT_STORE>());
+}
+#endif
