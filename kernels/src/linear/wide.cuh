@@ -402,8 +402,11 @@ template <class T, u32 COLUMNS> AMK_DEVICE void wide_group(WideGroups& groups) {
     groups.number++, groups.listed = false;
     if constexpr (COLUMNS == 128)
         if (c.shares == 1 && !norms) {
-            // The next group's copies come meanwhile.
-            if (!groups.ended()) groups.list();
+            // The next group's copies come meanwhile. The next task changes the list of this one.
+            if (groups.ended())
+                w.sync();
+            else
+                groups.list();
             w.stamp(TRACE_GATHERED);
             const WideDelivery<COLUMNS> delivery{w, r, g, c, unit};
             if (unit < c.units)
