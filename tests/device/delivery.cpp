@@ -21,6 +21,7 @@ static float gate_products(u32, float gate, float up) { return gate + 2 * up; }
 static std::vector<u64> packets(1 << 16);
 static std::vector<Elem> constants(LEN + BIAS), table(TOKENS * LEN);
 typedef std::vector<float> Vector;
+static std::vector<Vector> products; // of each row
 // The rows of the step that a record is for: a block of them, where there are several.
 static u32 first_row = 0;
 static u32 rows() {
@@ -84,10 +85,13 @@ static Vector put_parts(u32 row) {
         }
     return sums;
 }
+static void put_all() {
+    products.clear();
+    for (u32 row = 0; row < rows(); row++) products.push_back(put_parts(row));
+}
 #if AMK_WIDE
 // Delivers what is in shared memory, or what a warp has in its registers.
 static bool in_registers = false;
-static std::vector<Vector> products;
 template <u32 OUTPUT> static void deliver_as(Worker& w, const Record& r, const GemvShape& g, const WideGroup& c) {
     constexpr u32 COLUMNS = 128;
     const u32 unit = 2 * w.warp;
@@ -124,9 +128,9 @@ static void deliver(Worker& w, const Record& r) {
 // With what so many helpers add to the last unit.
 static void check(u32 output_kind, bool biased, u32 function, u32 helpers = 0) {
     const bool added = output_kind == OUT_RESIDUAL;
-    std::vector<Vector> expected, parts;
+    put_all();
+    std::vector<Vector> expected = products;
     for (u32 row = 0; row < rows(); row++) {
-        expected.push_back(put_parts(row)), parts.push_back(expected[row]);
         for (u32 i = 0; i < helpers * AMK_UNIT; i++) {
             const float addend = 4 * drawn();
             packets[ADDENDS + i] = (u64)EPOCH << 32 | __float_as_uint(addend);
@@ -142,9 +146,6 @@ static void check(u32 output_kind, bool biased, u32 function, u32 helpers = 0) {
     }
     Record r = record_of(output_kind, biased, function);
     if (helpers) r.layer = 1 | helpers << 8, r.partial = ADDENDS;
-#if AMK_WIDE
-    products = parts;
-#endif
     by_all<deliver>(r);
     for (u32 row = 0; row < rows(); row++)
         for (u32 i = 0; i < LEN; i++) {
@@ -201,12 +202,13 @@ static void check_sum() {
 #if AMK_WIDE
 // Rows are pairs of a gate and what it opens.
 static void check_gates() {
-    products.clear();
-    for (u32 row = 0; row < rows(); row++) products.push_back(put_parts(row));
+    put_all();
     by_all<deliver>(record_of(OUT_GATED, false, 0));
     for (u32 row = 0; row < rows(); row++)
-        for (u32 i = 0; i < LEN / 2; i++)
-            close("a gate's output", row * LEN + i, output(row, i), products[row][2 * i] + 2 * products[row][2 * i + 1]);
+        for (u32 i = 0; i < LEN / 2; i++) {
+            const float gate = products[row][2 * i], up = products[row][2 * i + 1];
+            close("a gate's output", row * LEN + i, output(row, i), gate + 2 * up);
+        }
 }
 #endif
 
@@ -215,7 +217,10 @@ static void check_all() {
 #if AMK_WIDE
     check_gates();
     in_registers = AMK_ROWS > 64;
-    if (in_registers) check_gates(), check(OUT_STORE, true, 2), check(OUT_RESIDUAL, true, 2), check(OUT_RESIDUAL, false, 0);
+    if (in_registers) {
+        check_gates();
+        check(OUT_STORE, true, 2), check(OUT_RESIDUAL, true, 2), check(OUT_RESIDUAL, false, 0);
+    }
     in_registers = false;
 #endif
     for (u32 output : {(u32)OUT_STORE, (u32)OUT_RESIDUAL})

@@ -186,7 +186,7 @@ static_assert(sizeof(RowWords) == 16, "as the host has it");
 struct TapeBoxes {
     // How many distances there are.
     u32 count;
-    // Bytes from the beginning of a run to that of the next `[count]`.
+    // Bytes from one run to the next `[count]`.
     u32 apart[31];
 };
 static_assert(sizeof(TapeBoxes) == 128, "as the host has it");

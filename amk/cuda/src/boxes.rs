@@ -2,7 +2,7 @@
 
 use super::error::CudaError;
 use super::image::Image;
-use super::image::abi::{BOX_RUN, BOX_SIZES, NARROW_ROWS, TENSOR_MAP, TapeBoxes};
+use super::image::abi::{BOX_RUN, BOX_SIZES, TENSOR_MAP, TapeBoxes};
 use super::image::declare::DeviceField as _;
 use super::plan::Plan;
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute, CUtensorMap};
@@ -31,8 +31,8 @@ pub(super) fn upload(
     image: &Image,
     tape: u64,
 ) -> Result<Option<CudaSlice<u8>>, CudaError> {
-    let major = stream.context().attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?;
-    if plan.rows().is_none_or(|rows| rows <= NARROW_ROWS) || major < SINCE {
+    let major = || stream.context().attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+    if !plan.is_wide() || major()? < SINCE {
         return Ok(None);
     }
     let mut boxes = TapeBoxes::default();

@@ -14,11 +14,12 @@ AMK_DEVICE u64 maps_of_boxes(const Worker& w, u32 apart) {
 
 // Cuts `units` of a group into boxes of powers of two, the longest ones first, if a stage has `run`
 // bytes of each. Units make up boxes where they lie `apart` bytes apart; in the last pass over k
-// that is `last`. A lane has the place `at` of its unit.
-AMK_DEVICE void list_boxes(Worker& w, u32 units, u32 run, u32 apart, u32 last, u64 at) {
+// that is `last`. Each lane has listed the place of its unit.
+AMK_DEVICE void list_boxes(Worker& w, u32 units, u32 run, u32 apart, u32 last) {
     CopyList& list = w.s.copies;
-    const u64 maps[] = {maps_of_boxes(w, apart), maps_of_boxes(w, last)};
-    const u64 before = __shfl_up_sync(~0u, at, 1);
+    if (w.lane == 0) list.boxes = 0;
+    if (run != BOX_RUN) return;
+    const u64 at = w.lane < units ? w.s.tile_at[0][w.lane] : 0, before = __shfl_up_sync(~0u, at, 1);
     const bool begins = w.lane == 0 || w.lane >= units || at != before + apart;
     const u32 starts = __ballot_sync(~0u, begins), upto = 2u << w.lane,
               first = 31 - __clz(starts & (upto - 1)), next = starts & ~(upto - 1),
@@ -32,9 +33,8 @@ AMK_DEVICE void list_boxes(Worker& w, u32 units, u32 run, u32 apart, u32 last, u
         box[0] = w.lane, box[1] = log;
     }
     if (w.lane) return;
-    const bool fits = run == BOX_RUN && maps[0] && maps[1];
-    list.boxes = fits ? __popc(all) : 0, list.tape = (u64)w.p.tape;
-    list.maps[0] = maps[0], list.maps[1] = maps[1];
+    list.maps[0] = maps_of_boxes(w, apart), list.maps[1] = maps_of_boxes(w, last);
+    if (list.maps[0] && list.maps[1]) list.boxes = __popc(all), list.tape = (u64)w.p.tape;
 }
 
 // Copies the boxes of a stage to shared memory at `to`, by the lanes of a warp; counted by a

@@ -1,5 +1,5 @@
-// How a wide projection delivers a group of units: the sums of several teams from shared memory,
-// those of one team from its registers.
+// How a wide projection delivers a group of units: from shared memory where several teams share its
+// sums, else from registers.
 #pragma once
 #include "stages.cuh"
 
@@ -56,7 +56,7 @@ template <u32 OUTPUT> struct PairOutput {
     // Rows are (gate, up) pairs.
     AMK_DEVICE float gated(float2 y) const { return gate_products(g.function(), y.x, y.y); }
 };
-// Words from a column's output to that of the next one.
+// Words from the output of one column to the next.
 constexpr u32 COLUMN_WORDS = LINE / 4;
 
 // Adds the shares and delivers, two elements a thread: lanes have neighbouring pairs of a column.
@@ -155,7 +155,7 @@ template <u32 COLUMNS> struct WideDelivery {
                 for (u32 k = 0; k < 4; k++) d[b][k] = d[b + AT_ONCE][k];
         }
     }
-    // The sums of this lane's two rows of a unit, of those of a row and two columns.
+    // The sums of two rows and this lane's column, from the lanes that have a row and two columns.
     AMK_DEVICE float2 two_rows(float even, float odd, float scale) const {
         const bool upper = w.lane & 4;
         const float got = __shfl_xor_sync(~0u, upper ? even : odd, 4);

@@ -60,7 +60,7 @@ fn bytes<T: Tile>(rows: u32, columns: u32) -> u64 {
     u64::from(rows.div_ceil(UNIT)) * u64::from(columns / T::COLUMNS as u32) * T::BYTES as u64
 }
 
-/// Bytes between the tiles of neighbouring units: those of a unit in a pass, and in the last one.
+/// Bytes between the tiles of neighbouring units: a whole pass of one unit, and its last pass.
 fn apart<T: Tile>(columns: u32) -> Vec<u32> {
     let (depth, passes) = cut(columns);
     let (whole, all) = (depth * WARPS * TILE_K, columns);

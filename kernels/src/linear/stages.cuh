@@ -148,12 +148,9 @@ AMK_DEVICE void list_copies(Worker& w, const Record& r, const GemvShape& g, cons
         if (unit < r.units)
             w.s.tile_at[pass][i % WIDE_UNITS] = UnitPlace(w, r, unit).tiles(cut, pass, c.tile);
     }
-    if (w.warp == 0) {
-        const bool here = w.lane < c.units;
-        const u64 at = here ? UnitPlace(w, r, c.first + w.lane).tiles(cut, 0, c.tile) : 0;
+    if (w.warp == 0)
         list_boxes(w, c.units, c.tile << c.log, cut.count(0) * c.tile,
-                   cut.count(cut.passes - 1) * c.tile, at);
-    }
+                   cut.count(cut.passes - 1) * c.tile);
     if (w.thread() == 0) {
         CopyList& list = w.s.copies;
         list.tiles = c.tiles, list.columns = c.columns, list.units = c.units, list.tile = c.tile;
@@ -193,7 +190,7 @@ struct WideGroups {
     u32 number = 0;
     bool listed = false; // the copying warps know of it
 
-    // Columns of the step, and those of the record.
+    // Columns of the step, and of the record.
     AMK_DEVICE u32 all() const { return g.output == OUT_LOGITS ? w.s.wanted : w.p.row_count; }
     AMK_DEVICE u32 begin() const { return SEVERAL ? step_row(r) : 0; }
     AMK_DEVICE u32 end() const { return SEVERAL ? begin() + step_rows(r, all()) : all(); }

@@ -180,7 +180,7 @@ device_structs! {
     struct TapeBoxes {
         /// How many distances there are.
         count: u32,
-        /// Bytes from the beginning of a run to that of the next `[count]`.
+        /// Bytes from one run to the next `[count]`.
         apart: [u32; 31],
     }
     /// The parameters of a launch that the VM itself has. `Params` has those of the registered
