@@ -93,6 +93,7 @@ fn attention_by(rows: &str, paged: &str, (packets, bytes): (&str, &str), heads: 
         ("AMK_ROW_BLOCK", "8"),
         ("AMK_HEAD_DIM", &dim.max(SMALL).to_string()),
         ("AMK_KINDS", "2"),
+        ("AMK_CODED", if cap > 0.0 { "1" } else { "0" }),
         ("AMK_TURNS", &turned.to_string()),
         ("AMK_OWN_TURNS", &own),
         ("AMK_TURN_SCALE(p,at)", &format!("((at)<{}?0.75f:1.25f)", turned / 2)),
@@ -220,7 +221,7 @@ fn between(text: &str, first: &str, end: &str) -> String {
 fn delivery() -> String {
     let [one, rows, wide] = ["fused", "rows", "delivery"].map(|file| native::text(&format!("linear/{file}.cuh")));
     let [embedding, embeddings] = ["fused", "rows"].map(|file| native::text(&format!("residual/{file}.cuh")));
-    let of_rows = between(&rows, "// Sums the warps' shares of a group", "// Runs a projection; `times`");
+    let of_rows = between(&rows, "// Sums the warps' shares of units and", "// Runs a projection; `times`");
     let of_wide = between(&wide, "// Shared address of the columns' scales.", "// Calls `f` with the kind");
     [
         "#define AMK_EMBEDDING_SCALED (AMK_EMBEDDING_SCALE != 1.0f)\n",
@@ -271,6 +272,17 @@ fn products_of_coded_weights_are_those_of_their_elements_whatever_slots_hold() {
         if run_with("products", &products(), &defines).is_none() {
             return;
         }
+    }
+}
+
+#[test]
+fn a_loader_of_rows_takes_every_block_once() {
+    let fused = native::text("linear/fused.cuh");
+    let shape = between(&fused, "struct GemvShape", "// Neighbouring tiles of an input");
+    let cut = between(&fused, "// The partition of a projection's tape", "#if AMK_SPLIT_K\n// Passes over");
+    let text = source::registered_abi() + &shape + &cut;
+    for units in ["8", "16"] {
+        run_with("feed", &text, &[("AMK_ROW_UNITS", units), ("AMK_EMBEDDING_SCALE", "1.0f"), ("AMK_SUMS", "0")]);
     }
 }
 

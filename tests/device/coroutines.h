@@ -86,6 +86,12 @@ template <class T> static T from_lane(T value, u32 lane) {
 template <class T> static T __shfl_xor_sync(u32, T value, int mask) { return from_lane(value, running ^ mask); }
 template <class T> static T __shfl_sync(u32, T value, u32 lane) { return from_lane(value, lane); }
 template <class T> static T __shfl_down_sync(u32, T value, u32 by) { return from_lane(value, running + by); }
+static u32 __ballot_sync(u32, bool x) {
+    u32 votes = 0;
+    for (u32 lane = 0; lane < 32; lane++) votes |= (u32)from_lane(x, lane) << lane;
+    return votes;
+}
+static u32 __popc(u32 x) { return __builtin_popcount(x); }
 static void __syncwarp() { of_warp[running / 32].wait(); }
 static bool any(bool x) { return x; } // all lanes have the same
 static u32 __umulhi(u32 a, u32 b) { return (u64)a * b >> 32; }

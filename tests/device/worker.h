@@ -4,13 +4,16 @@
 
 #define AMK_UNIT 8
 #define AMK_GROUP_UNITS 16
+#ifndef AMK_ROW_UNITS
+#define AMK_ROW_UNITS 8
+#endif
 #define AMK_PER_PACKET 2
 #define AMK_CHUNK 32768
 #define AMK_SLOTS 6
 #define AMK_NARROW_ROWS 8
 #define AMK_WIDE (AMK_ROWS > AMK_NARROW_ROWS)
 #define AMK_ROW_WORDS 16384
-#define AMK_ROW_SCRATCH 65536
+#define AMK_ROW_SCRATCH 32768
 #define AMK_LAYERS 2
 #ifndef AMK_GROUPS
 #define AMK_GROUPS 1

@@ -4,15 +4,14 @@ use super::device::open;
 use super::error::CudaError;
 use super::fault;
 use super::image::Image;
-use super::image::abi::CHUNK;
 use super::image::abi::VmParams;
 use super::memory::{Memory, Resident, address, logits};
 use super::nvrtc::{Cubin, compile_cached, kernel};
 use super::options::VmOptions;
 use super::params::Params;
 use super::plan::{Plan, Precision, WeightForms, plan};
+use super::ring::RingMemory;
 use super::run::{Run, RunOptions};
-use super::schedule::row_scratch;
 use super::set::{body_sets, sampling};
 use super::source::generate;
 use super::target::GpuTarget;
@@ -293,7 +292,7 @@ impl Vm {
         let config = LaunchConfig {
             grid_dim: (self.plan.schedule.workers, 1, 1),
             block_dim: (self.target.threads(), 1, 1),
-            shared_mem_bytes: self.plan.schedule.ring.slots * CHUNK,
+            shared_mem_bytes: RingMemory::of(&self.plan).bytes(),
         };
         let timed = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
         let params = params.block();
@@ -413,8 +412,7 @@ impl Ready {
 
 /// Loads the code of a plan.
 pub(super) fn load(context: &Arc<CudaContext>, plan: &Plan, code: Cubin) -> Result<CudaFunction, CudaError> {
-    let shared = plan.schedule.ring.slots * CHUNK + row_scratch(plan.rows().unwrap_or(0));
-    kernel(context, code, "amk_vm", shared)
+    kernel(context, code, "amk_vm", RingMemory::of(plan).bytes())
 }
 
 /// Returns the plan of an instance under a schedule, from which [`Vm::new`] makes the image.

@@ -32,6 +32,7 @@ mod params;
 mod plain;
 pub mod plan;
 mod pointwise;
+mod ring;
 mod rows;
 mod run;
 mod schedule;

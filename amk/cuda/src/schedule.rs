@@ -1,6 +1,7 @@
 //! What a GPU honours of a schedule, and the ranges of the fields.
 
-use super::image::abi::{CHUNK, GROUP_UNITS, NARROW_ROWS, UNIT, WARPS};
+use super::image::abi::{CHUNK, NARROW_ROWS};
+use super::ring::row_scratch;
 use super::target::GpuTarget;
 use amk_ir::Steps;
 pub use amk_ir::schedule::MOST_RING_SLOTS;
@@ -63,9 +64,6 @@ const SHARED_OUTSIDE_WIDE: u32 = 32 << 10;
 
 /// Slots of the ring whose memory the bodies of wide steps need at least.
 const WIDE_SLOTS: u32 = 5;
-
-/// Further shared memory for each row of a step, in bytes: the products of a group of units.
-const SHARED_PER_ROW: u32 = GROUP_UNITS * UNIT * WARPS * 4;
 
 impl GpuTarget {
     /// Checks every field of a schedule against this GPU.
@@ -144,12 +142,6 @@ impl GpuTarget {
     pub fn complete(&self, fields: &PartialSchedule) -> Schedule {
         fields.over(fields.rows.map_or_else(|| self.schedule(), |rows| self.row_schedule(rows.most)))
     }
-}
-
-/// Shared memory for the products of up to `rows` rows, in bytes: narrow steps have fragments of
-/// [`NARROW_ROWS`], wide ones the ring's memory.
-pub(crate) fn row_scratch(rows: u32) -> u32 {
-    if (1..=NARROW_ROWS).contains(&rows) { NARROW_ROWS * SHARED_PER_ROW } else { 0 }
 }
 
 #[cfg(test)]

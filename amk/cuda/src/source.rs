@@ -10,7 +10,7 @@ use super::lines::{self, own_lines};
 use super::options::VmOptions;
 use super::params;
 use super::plan::Plan;
-use super::schedule::row_scratch;
+use super::ring::RingMemory;
 use super::set::{BodySet, body_sets, codes, record_kinds, row_structs};
 use amk_ir::schedule::Ring;
 use core::fmt::Write as _;
@@ -61,7 +61,8 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     }
     out.push_str(&params::text(plan.rows().is_some()));
     body_sets().into_iter().for_each(|set| out.push_str(&set.shared.defines(plan)));
-    let _ = writeln!(out, "#define AMK_SLOTS {}", plan.schedule.ring.slots);
+    let memory = RingMemory::of(plan);
+    let _ = writeln!(out, "#define AMK_SLOTS {}", memory.slots);
     let _ = writeln!(out, "#define AMK_IN_FLIGHT {}", in_flight(plan));
     let _ = writeln!(out, "#define AMK_PACE {}", plan.schedule.ring.pace);
     let _ = writeln!(out, "#define AMK_LOW {}", low_slots(plan));
@@ -92,10 +93,12 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     let _ = writeln!(out, "#define AMK_ROWS {}", plan.rows().unwrap_or(0));
     let _ = writeln!(out, "#define AMK_ROW_PACKETS {}", u32::from(plan.has_row_packets()));
     let _ = writeln!(out, "#define AMK_GROUPS {}", plan.groups.len().max(1));
-    if let Some(rows) = plan.rows() {
+    if plan.rows().is_some() {
         let words = Image::row_words(plan);
         let _ = writeln!(out, "#define AMK_WORKERS {}", plan.schedule.workers);
-        let _ = writeln!(out, "#define AMK_ROW_WORDS {words}u\n#define AMK_ROW_SCRATCH {}", row_scratch(rows));
+        let RingMemory { row_units, row_scratch, .. } = memory;
+        let _ = writeln!(out, "#define AMK_ROW_WORDS {words}u\n#define AMK_ROW_SCRATCH {row_scratch}");
+        let _ = writeln!(out, "#define AMK_ROW_UNITS {row_units}");
         let floats = Image::page_bytes(plan).into_iter().map(|bytes| bytes / 4);
         let _ = writeln!(out, "#define AMK_PAGE {}u", amk::rows::PAGE);
         let _ = match plan.groups.len() {

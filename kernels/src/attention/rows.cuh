@@ -153,18 +153,23 @@ template <class A> struct Waves {
     static_assert(MOST > 0, "the shares of a row must fit the scratch");
     u32 rows = 0, left = 0; // of the wave; it and those after it, a bit a row
 
-    AMK_DEVICE void add(u32 row) { left |= 1 << row; }
-    // Begins with the first rows that are left.
-    AMK_DEVICE void begin() {
-        rows = 0;
-        for (u32 bits = left; bits && rows < MOST; bits &= bits - 1) rows++;
+    // All rows that have something in the task's split.
+    AMK_DEVICE Waves(const Worker& w, const Record& r) {
+        static_assert(AMK_ROWS <= 32, "a row a lane");
+        const bool has = w.lane < w.p.row_count &&
+                         split_of<A>(r.aux, w.lane) < A::active(w.s.rows[w.lane % AMK_ROWS].pos);
+        left = __ballot_sync(~0u, has);
     }
+    // Begins with the first rows that are left.
+    AMK_DEVICE void begin() { rows = min((u32)__popc(left), MOST); }
     AMK_DEVICE u32 row(u32 nth) const {
         u32 bits = left;
+#pragma unroll 1
         for (; nth; nth--) bits &= bits - 1;
         return 31 - __clz(bits & (0 - bits));
     }
     AMK_DEVICE void next() {
+#pragma unroll 1
         for (; rows; rows--) left &= left - 1;
         begin();
     }
@@ -291,30 +296,43 @@ AMK_DEVICE void attend_share(Worker& w, const Record& r, const RowShare<A>& s, b
     }
 }
 
-// Joins the shares of the rows of a wave, two dims a thread, and delivers the results.
+// Joins the shares of the rows of a wave and delivers the results: neighbouring lanes have some of
+// the shares of two dims.
 template <class A> AMK_DEVICE void join_shares(Worker& w, const Record& r, const Waves<A>& waves) {
-    constexpr u32 FLOATS = Waves<A>::FLOATS, SHARES = Waves<A>::SHARES;
+    constexpr u32 PAIRS = Waves<A>::FLOATS / 2, SHARES = Waves<A>::SHARES,
+                  LANES = SHARES < 4 ? SHARES : 4, EACH = SHARES / LANES;
+    static_assert(PAIRS * LANES % 32 == 0, "a warp joins in all of its lanes, or in none");
+    const u32 first = w.lane % LANES;
 #pragma unroll 1
-    for (u32 i = w.thread(); i < waves.rows * FLOATS / 2; i += AMK_WARPS * 32) {
-        const u32 own = i / (FLOATS / 2), row = waves.row(own), pair = i % (FLOATS / 2),
+    for (u32 i = w.thread() / LANES; any(i < waves.rows * PAIRS); i += AMK_WARPS * 32 / LANES) {
+        const u32 own = i / PAIRS, row = waves.row(own), pair = i % PAIRS,
                   head = pair / (A::HEAD_DIM / 2), d = pair % (A::HEAD_DIM / 2) * 2;
+        const u32 from = w.row_scratch() + (own * SHARES * PAIRS + pair) * 8;
+        float2 of[EACH], its[EACH]; // maxima and sums; outputs
         Merged m;
-#pragma unroll 4
-        for (u32 share = 0; share < SHARES; share++)
-            m.top = fmaxf(m.top, w.s.shares[own * SHARES + share][head].x);
-#pragma unroll 4
-        for (u32 share = 0; share < SHARES; share++) {
-            const float2 of = w.s.shares[own * SHARES + share][head];
-            const u32 at =
-                w.row_scratch() + ((own * SHARES + share) * FLOATS + head * A::HEAD_DIM + d) * 4;
-            if (of.y > 0) m.join(of.x, of.y, load_shared_pair(at));
+#pragma unroll
+        for (u32 j = 0; j < EACH; j++) {
+            const u32 share = first + j * LANES;
+            of[j] = w.s.shares[own * SHARES + share][head];
+            its[j] = load_shared_pair(from + share * PAIRS * 8);
+            m.top = fmaxf(m.top, of[j].x);
         }
+#pragma unroll
+        for (u32 k = 1; k < LANES; k *= 2) m.top = fmaxf(m.top, __shfl_xor_sync(~0u, m.top, k));
+#pragma unroll
+        for (u32 j = 0; j < EACH; j++)
+            if (of[j].y > 0) m.join(of[j].x, of[j].y, its[j]);
+#pragma unroll
+        for (u32 k = 1; k < LANES; k *= 2)
+            m.sum += __shfl_xor_sync(~0u, m.sum, k), m.o.x += __shfl_xor_sync(~0u, m.o.x, k),
+                m.o.y += __shfl_xor_sync(~0u, m.o.y, k);
+        if (first) continue;
         const float scale = m.scale<A>();
         const u32 place = (r.row * A::GROUP + head) * A::SPLITS + split_of<A>(r.aux, row);
         const float2 y = make_float2(m.o.x * scale, m.o.y * scale);
         if (A::active(w.s.rows[row].pos) == 1) { // nothing to join
             const u32 at = (r.row * A::GROUP + head) * (A::HEAD_DIM / 2) + d / 2;
-            store_word(w, pair_at(w, r.bias, at, row), pack_bf16(y.x, y.y));
+            put_word(w, pair_at(w, r.bias, at, row), pack_bf16(y.x, y.y), true);
             continue;
         }
         u32* const to = (u32*)w.words(r.partial, row) + place * A::HEAD_DIM + d;
@@ -325,17 +343,21 @@ template <class A> AMK_DEVICE void join_shares(Worker& w, const Record& r, const
     }
 }
 
+// Whether a task clears before it attends. Nobody waits for it behind the results, but it spills
+// registers there if codes take them.
+constexpr bool CLEARS_FIRST = AMK_CODED;
+
 // Attends with the group of queries of a kv head to one split of each row's positions. Most splits
 // have none in short contexts.
 template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
     static_assert(AMK_ROWS * A::GROUP * (A::HEAD_DIM + 8) * 2 <= SCRATCH_FLOATS * 4,
                   "queries must fit");
-    clear_parts<A>(w, r);
-    Waves<A> waves;
-#pragma unroll 1
-    for (u32 row = 0; row < w.p.row_count; row++)
-        if (split_of<A>(r.aux, row) < A::active(w.s.rows[row].pos)) waves.add(row);
-    if (!any(waves.left)) return;
+    Waves<A> waves(w, r);
+    if (CLEARS_FIRST) clear_parts<A>(w, r);
+    if (!any(waves.left)) {
+        if (!CLEARS_FIRST) clear_parts<A>(w, r);
+        return;
+    }
     waves.begin();
     if (w.warp < RowShare<A>::count(waves)) RowShare<A>(w, r, waves, w.warp).prefetch(w, r);
     begin_block<A>(w, 0, w.p.row_count);
@@ -353,6 +375,7 @@ template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
         join_shares<A>(w, r, waves);
         w.sync(); // the next wave or task reuses the scratch
     }
+    if (!CLEARS_FIRST) clear_parts<A>(w, r);
 }
 
 // Joins the splits of slices of 32 dims of query heads, a slice of a row a warp, a dim a lane.
@@ -363,10 +386,8 @@ template <class A> AMK_DEVICE void join_rows(Worker& w, const Record& r) {
         const u32 row = item / r.units, slice = r.row + item % r.units, head = slice / A::SLICES;
         const u32 active = row < w.p.row_count ? A::active(w.s.rows[row].pos) : 0;
         u32* const to = pair_at(w, r.output, A::of_slice(slice, w.lane) / 2, row);
-        if (active < 2) { // a single split has delivered
-            if (A::sliced(slice, w.lane)) clear_word(w, to);
-            continue;
-        }
+        if (active == 0 && A::sliced(slice, w.lane)) clear_word(w, to);
+        if (active < 2) continue; // a single split has delivered
         const u32* sums = (const u32*)w.words(r.input, row) + head * A::SPLITS;
         const u32* partial = (const u32*)w.words(r.partial, row) + head * A::SPLITS * A::HEAD_DIM +
                              slice % A::SLICES * 32 + A::within(slice, w.lane, 0);

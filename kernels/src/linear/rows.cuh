@@ -41,7 +41,7 @@ AMK_DEVICE u32 step_rows(const Record& r, u32 most) {
 #endif
 
 #if AMK_ROWS && !AMK_WIDE
-static_assert(AMK_GROUP_UNITS * AMK_WARPS * UNIT_SUMS <= AMK_ROW_SCRATCH,
+static_assert(AMK_ROW_UNITS * AMK_WARPS * UNIT_SUMS <= AMK_ROW_SCRATCH,
               "the partial sums must fit the scratch");
 
 // The input of a row, of step rows that there are.
@@ -129,7 +129,7 @@ AMK_DEVICE void store_squares(Worker& w, const float (&squares)[SETS][4]) {
     }
 }
 
-// A pass over a group of units.
+// A pass over units that are reduced together.
 struct RowPass {
     const Record& r;
     const GemvShape& g;
@@ -296,7 +296,7 @@ template <int DEPTH, bool EVEN, class T> AMK_DEVICE void times_rows(Worker& w, R
     products.multiply(w, pass);
 }
 
-// Sums the warps' shares of a group and delivers: a warp takes the sets of some units, each lane a
+// Sums the warps' shares of units and delivers: a warp takes the sets of some units, each lane a
 // row of the unit and a row of the step.
 AMK_DEVICE void deliver_rows(Worker& w, const Record& r, const GemvShape& g, u32 first, u32 units) {
     const u32 set = w.warp % SETS, row = 4 * set + (w.lane & 3);
@@ -356,8 +356,8 @@ template <class F> AMK_DEVICE void gemv_rows(Worker& w, const Record& r, F times
     input.load(w, r, g, first_tile(0));
     float squares[SETS][4] = {};
 #pragma unroll 1
-    for (u32 first = 0; first < r.units; first += AMK_GROUP_UNITS) {
-        const u32 units = group_units(r, first);
+    for (u32 first = 0, units; first < r.units; first += units) {
+        units = row_units(r, g.kind, cut, first);
         const bool last = first + units == r.units;
 #pragma unroll 1
         for (u32 pass = 0; pass < cut.passes; pass++) {
@@ -372,7 +372,7 @@ template <class F> AMK_DEVICE void gemv_rows(Worker& w, const Record& r, F times
         w.sync();
         w.stamp(TRACE_GATHERED);
         deliver_rows(w, r, g, first, units);
-        // The next group reuses the scratch; so does the next task, which comes after a signal.
+        // The next units reuse the scratch; so does the next task, which comes after a signal.
         if (!(last && r.signal)) w.sync();
     }
 }

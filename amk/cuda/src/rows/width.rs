@@ -3,13 +3,13 @@
 use crate::error::CudaError;
 use crate::fault;
 use crate::image::Image;
-use crate::image::abi::{CHUNK, VmParams};
+use crate::image::abi::VmParams;
 use crate::launch::Ready;
 use crate::memory::{Memory, Resident, address};
 use crate::params::Params;
 use crate::plan::Plan;
+use crate::ring::RingMemory;
 use crate::run::RunOptions;
-use crate::schedule::row_scratch;
 use crate::target::GpuTarget;
 use crate::trace;
 use amk_ir::verify::Verified;
@@ -90,11 +90,10 @@ impl Width {
         params: &Params,
         host_work: &mut dyn FnMut(),
     ) -> Result<Duration, CudaError> {
-        let ring = self.plan.schedule.ring.slots * CHUNK;
         let config = LaunchConfig {
             grid_dim: (self.plan.schedule.workers, 1, 1),
             block_dim: (target.threads(), 1, 1),
-            shared_mem_bytes: ring + row_scratch(self.plan.rows().unwrap_or(0)),
+            shared_mem_bytes: RingMemory::of(&self.plan).bytes(),
         };
         let params = params.block();
         let timed = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
