@@ -1,5 +1,5 @@
-// The order in which the loader of a narrow step of rows takes a projection's tape, without a GPU: for units that are reduced together
-// one pass after the other, and every block once.
+// The order in which the loader of a narrow step of rows takes a projection's tape, without a GPU:
+// for units that are reduced together one pass after the other, and every block once.
 #define AMK_WARPS 16
 #define AMK_ROWS 8
 #define AMK_TILE 512
@@ -19,7 +19,8 @@ static void check(u32 tiles, u32 kind, u32 units) {
         return (begin * tiles + group * cut.first(pass)) * BYTES[kind] + (unit - begin) * block(pass);
     };
     const auto fail = [&](const char* what, u32 unit, u32 pass) {
-        exit(printf("%s: %u tiles of %u bytes, unit %u of %u, pass %u\n", what, tiles, BYTES[kind], unit, units, pass));
+        printf("%s: %u tiles of %u bytes, ", what, tiles, BYTES[kind]);
+        exit(printf("unit %u of %u, pass %u\n", unit, units, pass));
     };
     const u8* const tape = nullptr;
     Feed feed = {tape};
@@ -29,12 +30,13 @@ static void check(u32 tiles, u32 kind, u32 units) {
             gemv_feed(r, feed);
             if (!pass) together = feed.left / block(0);
             const u32 end = done + together, slot = AMK_CHUNK / block(pass);
-            if (!together || together > AMK_ROW_UNITS || end > units) fail("so many units are together", done, together);
+            if (!together || together > AMK_ROW_UNITS || end > units) fail("units", done, pass);
             if (feed.from - tape != place(done, pass)) fail("another place", done, pass);
             if (feed.left != together * block(pass)) fail("another length", done, pass);
             if (feed.slot != slot * block(pass)) fail("another slot", done, pass);
             const bool ends = end == units || (cut.passes > 1 && end % AMK_GROUP_UNITS == 0);
-            if (!pass && !ends && together % slot && slot <= AMK_ROW_UNITS && together < AMK_GROUP_UNITS) fail("a slot is not whole", done, pass);
+            const bool whole = together % slot == 0 || slot > AMK_ROW_UNITS;
+            if (!pass && !ends && !whole && together < AMK_GROUP_UNITS) fail("a slot", done, pass);
             feed.from += feed.left, feed.left = 0;
         }
         done += together;

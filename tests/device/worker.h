@@ -5,7 +5,7 @@
 #define AMK_UNIT 8
 #define AMK_GROUP_UNITS 16
 #ifndef AMK_ROW_UNITS
-#define AMK_ROW_UNITS 8
+#define AMK_ROW_UNITS (AMK_ROWS ? 8 : AMK_GROUP_UNITS)
 #endif
 #define AMK_PER_PACKET 2
 #define AMK_CHUNK 32768

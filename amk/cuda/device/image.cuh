@@ -19,6 +19,9 @@
 #ifndef AMK_SLOTS
 #define AMK_SLOTS 6 // ring slots
 #endif
+#ifndef AMK_ROW_UNITS
+#define AMK_ROW_UNITS AMK_GROUP_UNITS // units reduced together at most
+#endif
 #ifndef AMK_PACE
 #define AMK_PACE 0 // minimum clock cycles per 4 KiB of the tape
 #endif

@@ -426,10 +426,9 @@ AMK_DEVICE u32 group_units(const Record& r, u32 first) {
     return r.units - first < AMK_GROUP_UNITS ? r.units - first : AMK_GROUP_UNITS;
 }
 
-#if AMK_ROWS
-// How many units from `first` on a narrow step of rows reduces together: a group, or else whole
-// slots of the ring, within a group if there are several passes over it.
-AMK_DEVICE u32 row_units(const Record& r, u32 kind, const GemvCut& cut, u32 first) {
+// How many units from `first` on are reduced together: a group, or else whole slots of the ring,
+// within a group if there are several passes over it.
+AMK_DEVICE u32 units_together(const Record& r, u32 kind, const GemvCut& cut, u32 first) {
     if (AMK_ROW_UNITS == AMK_GROUP_UNITS) return group_units(r, first);
     const u32 slot = cut.blocks(cut.count(0), tile_bytes(kind)),
               most =
@@ -445,9 +444,9 @@ AMK_DEVICE void gemv_feed(const Record& r, Feed& feed) {
     static_assert(AMK_DEPTH * AMK_WARPS * AMK_TILE <= AMK_CHUNK, "a block must fit a slot");
     const GemvShape g(r.shape);
     const GemvCut cut(g.k);
-    const u32 tile = tile_bytes(g.kind), units = row_units(r, g.kind, cut, feed.at),
+    const u32 tile = tile_bytes(g.kind), units = units_together(r, g.kind, cut, feed.at),
               count = cut.count(feed.pass), block = count * tile;
-    if (cut.passes > 1) {
+    if (AMK_ROW_UNITS < AMK_GROUP_UNITS && cut.passes > 1) {
         const u32 begin = feed.at / AMK_GROUP_UNITS * AMK_GROUP_UNITS, before = feed.at - begin,
                   group = group_units(r, begin), last = cut.passes - 1;
         if (feed.pass) // behind the units in the pass before
@@ -457,18 +456,6 @@ AMK_DEVICE void gemv_feed(const Record& r, Feed& feed) {
             feed.from +=
                 before * block - (u64)(group * cut.first(last) + before * cut.count(last)) * tile;
     }
-    feed.left = units * block;
-    feed.slot = cut.blocks(count, tile) * block;
-    if (++feed.pass == cut.passes) feed.pass = 0, feed.at += units;
-}
-#else
-// The same partition for the loader. A segment is one pass over a group.
-AMK_DEVICE void gemv_feed(const Record& r, Feed& feed) {
-    static_assert(AMK_DEPTH * AMK_WARPS * AMK_TILE <= AMK_CHUNK, "a block must fit a slot");
-    const GemvShape g(r.shape);
-    const GemvCut cut(g.k);
-    const u32 tile = tile_bytes(g.kind), units = group_units(r, feed.at),
-              count = cut.count(feed.pass), block = count * tile;
 #if AMK_SPLIT_K
     // Helpers read the further passes of a split unit.
     if (const u32 kept = r.layer & 255) {
@@ -483,7 +470,6 @@ AMK_DEVICE void gemv_feed(const Record& r, Feed& feed) {
     feed.slot = cut.blocks(count, tile) * block;
     if (++feed.pass == cut.passes) feed.pass = 0, feed.at += units;
 }
-#endif
 #if AMK_SPLIT_K
 // Passes over the columns of the last of another worker's units, from its tape: see `GemvCut`.
 template <class L> AMK_DEVICE void addends_feed(L& l, const Record& r, Feed& feed) {

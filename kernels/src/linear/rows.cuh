@@ -357,7 +357,7 @@ template <class F> AMK_DEVICE void gemv_rows(Worker& w, const Record& r, F times
     float squares[SETS][4] = {};
 #pragma unroll 1
     for (u32 first = 0, units; first < r.units; first += units) {
-        units = row_units(r, g.kind, cut, first);
+        units = units_together(r, g.kind, cut, first);
         const bool last = first + units == r.units;
 #pragma unroll 1
         for (u32 pass = 0; pass < cut.passes; pass++) {

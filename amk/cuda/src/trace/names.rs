@@ -95,7 +95,7 @@ fn buffer_name(program: &Program, id: BufferId) -> &str {
     program.buffers.get(id.index()).map_or("?", |buffer| buffer.name.as_str())
 }
 
-/// Splits `mix 3` into `mix` and 3.
+/// Splits `label 3` into `label` and 3.
 fn split_number(label: &str) -> (&str, Option<u32>) {
     match label.rsplit_once(' ').map(|(word, number)| (word, number.parse())) {
         Some((word, Ok(number))) => (word, Some(number)),
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn labels_and_weights_name_ops_and_layers() {
-        assert_eq!(split_number("mix 3"), ("mix", Some(3)));
+        assert_eq!(split_number("label 3"), ("label", Some(3)));
         assert_eq!(split_number("gated"), ("gated", None));
         assert_eq!(bracketed("w.layers[12].attn.q"), Some(12));
         assert_eq!(bracketed("w.ends.norm"), None);
