@@ -53,6 +53,8 @@ pub struct Session<V> {
     stepped: BTreeMap<SequenceId, Stepped>,
     /// The last sequence of the last step that ran all its tokens.
     last: Option<SequenceId>,
+    /// Rows of a step that has decoding rows and those of prompts, at most.
+    mixed: usize,
 }
 
 /// Tokens that a sequence has still to run.
@@ -88,7 +90,8 @@ impl<V: RowVm> Session<V> {
     /// A session without sequences.
     pub fn new(vm: V) -> Self {
         let sequences = Sequences::new(vm.limits());
-        Self { vm, sequences, waiting: BTreeMap::new(), stepped: BTreeMap::new(), last: None }
+        let mixed = sequences.limits().rows;
+        Self { vm, sequences, waiting: BTreeMap::new(), stepped: BTreeMap::new(), last: None, mixed }
     }
 
     /// The VM.
@@ -117,6 +120,13 @@ impl<V: RowVm> Session<V> {
     /// must not depend on guesses and on texts beside them. At first it need not.
     pub fn keep_alike(&mut self, keep: bool) {
         self.vm.keep_alike(keep);
+    }
+
+    /// Bounds the rows of steps in which some sequences decode and others run their prompts: a
+    /// sequence that decodes waits for the prompts' rows. Prompts have an eighth of `rows` at least,
+    /// whatever the number of decoding rows. At first the VM's rows are the bound.
+    pub fn bound_mixed(&mut self, rows: usize) {
+        self.mixed = rows;
     }
 
     /// Whether the VM chooses the tokens that [`Self::push_choosing`] asks for.
@@ -328,19 +338,10 @@ impl<V: RowVm> Session<V> {
         let served = decoding.partition_point(|(id, _)| Some(**id) <= self.last);
         let first = served % decoding.len().max(1);
         decoding.rotate_left(first);
-        let mut left = self.limits().rows;
-        let mut chunks = Vec::new();
-        for (&id, Waiting { tokens, wanted, .. }) in decoding.into_iter().chain(prompts) {
-            let parts = (1..=tokens.len().min(left)).rev().filter(|&part| part == tokens.len() || part <= *wanted);
-            for part in parts {
-                chunks.push((id, part));
-                if fits(&chunks) {
-                    left -= part;
-                    break;
-                }
-                chunks.pop();
-            }
-        }
+        let (most, mut chunks) = (self.limits().rows, Vec::new());
+        let rows = fill(&mut chunks, &decoding, most..most, &fits);
+        let beside = if rows > 0 { self.mixed.saturating_sub(rows).max(self.mixed / 8) } else { most };
+        fill(&mut chunks, &prompts, beside.max(1)..most - rows, &fits);
         chunks
     }
 
@@ -393,6 +394,31 @@ impl<V: RowVm> Session<V> {
     fn wanted(&self, id: SequenceId) -> impl Iterator<Item = usize> {
         self.stepped.get(&id).map(|stepped| stepped.wanted..stepped.rows.end).into_iter().flatten()
     }
+}
+
+/// Adds sequences to a step, each with as many of its tokens as there is room for: `room.start`
+/// rows for all, and `room.end` where more of one sequence have to run in one step, which are those
+/// whose logits are wanted. Returns the rows that they take.
+fn fill(
+    chunks: &mut Vec<(SequenceId, usize)>,
+    pending: &[(&SequenceId, &Waiting)],
+    room: Range<usize>,
+    fits: &impl Fn(&[(SequenceId, usize)]) -> bool,
+) -> usize {
+    let mut rows = 0;
+    for &(&id, Waiting { tokens, wanted, .. }) in pending {
+        let most = if tokens.len() - wanted > room.start { room.end } else { room.start.min(room.end) };
+        let parts = (1..=tokens.len().min(most.saturating_sub(rows))).rev();
+        for part in parts.filter(|&part| part == tokens.len() || part <= *wanted) {
+            chunks.push((id, part));
+            if fits(chunks) {
+                rows += part;
+                break;
+            }
+            chunks.pop();
+        }
+    }
+    rows
 }
 
 #[cfg(test)]
@@ -461,6 +487,34 @@ mod tests {
         assert_eq!(session.step().unwrap(), [prompt]);
         assert_eq!(session.logits(prompt), Some(&[10.0][..]));
         assert_eq!(session.step().unwrap(), [], "nothing is pending");
+    }
+
+    #[test]
+    fn prompts_beside_decoding_rows_are_bounded() {
+        let mut session = Session::new(Recorder::default());
+        session.bound_mixed(4);
+        let ids: Vec<SequenceId> = (0..3).map(|_| session.add()).collect();
+        session.push(ids[0], &tokens(6)).unwrap();
+        session.push(ids[1], &tokens(9)).unwrap();
+        session.push_draft(ids[2], &tokens(2)).unwrap();
+        session.step().unwrap();
+        assert_eq!(session.vm().steps[0].len(), 4, "two rows of the draft and two of a prompt");
+        session.step().unwrap();
+        assert_eq!(session.vm().steps[1].len(), 8, "nobody decodes");
+        session.push_draft(ids[2], &tokens(6)).unwrap();
+        session.step().unwrap();
+        assert_eq!(session.vm().steps[2].len(), 7, "decoding rows are not bounded, and prompts go on");
+    }
+
+    #[test]
+    fn rows_that_are_wanted_together_may_exceed_the_bound() {
+        let mut session = Session::new(Recorder::default());
+        session.bound_mixed(3);
+        let (prompt, other) = (session.add(), session.add());
+        session.push(prompt, &tokens(2)).unwrap();
+        session.push_draft(prompt, &tokens(4)).unwrap();
+        session.push(other, &[Token(7)]).unwrap();
+        assert_eq!(session.step().unwrap(), [other, prompt]);
     }
 
     #[test]

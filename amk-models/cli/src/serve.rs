@@ -44,6 +44,10 @@ pub(crate) struct Serve {
     /// Ended texts that are kept at most, so that prompts that begin like them go on from there.
     #[arg(long, value_name = "N", default_value_t = 32)]
     keep: u32,
+    /// Tokens of a step at most while some texts are being written and prompts of others run: fewer
+    /// make the former wait less, and more run the prompts in less time.
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
+    max_batched_tokens: u32,
     /// Make embeddings too, on the CPU, by this pooling of the states of a text's tokens.
     #[arg(long, value_name = "HOW", num_args = 0..=1, default_missing_value = "mean")]
     embeddings: Option<PoolingArg>,
@@ -114,7 +118,11 @@ impl Serve {
             served.embeddings = Some(Embeddings::start(embedder, self.queue as usize));
         }
         let tokenizer = Arc::clone(&served.tokenizer);
-        let bounds = EngineOptions { texts: (self.parallel + self.queue) as usize, kept: self.keep as usize };
+        let bounds = EngineOptions {
+            texts: (self.parallel + self.queue) as usize,
+            kept: self.keep as usize,
+            mixed: self.max_batched_tokens as usize,
+        };
         let engine = match place {
             Place::Cpu(schedule) => {
                 let vm = cpu_vm(&model, &schedule, pages)?;

@@ -121,6 +121,13 @@ impl<'t, V: RowVm> Batch<'t, V> {
         Self { kept: Kept::new(texts), ..self }
     }
 
+    /// Bounds the rows of steps that write texts and run prompts ([`Session::bound_mixed`]).
+    #[must_use]
+    pub fn bounding_mixed(mut self, rows: usize) -> Self {
+        self.session.bound_mixed(rows);
+        self
+    }
+
     /// The same with a small model of the same vocabulary, which guesses for texts that ask for it
     /// ([`Speculate::Model`]).
     #[must_use]

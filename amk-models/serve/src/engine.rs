@@ -116,11 +116,13 @@ pub struct EngineOptions {
     pub texts: usize,
     /// Ended texts that are kept for prompts that begin like them at most ([`Batch::keeping`]).
     pub kept: usize,
+    /// Rows of steps that write texts and run prompts at most ([`Batch::bounding_mixed`]).
+    pub mixed: usize,
 }
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { texts: 72, kept: 32 }
+        Self { texts: 72, kept: 32, mixed: 256 }
     }
 }
 
@@ -143,7 +145,8 @@ impl Engine {
         counters.pages.store(pages, Relaxed);
         counters.free_pages.store(pages, Relaxed);
         std::thread::spawn(move || {
-            let writer = || Writer::new(Batch::new(vm, &tokenizer).keeping(options.kept), &seen).run(&receive);
+            let batch = || Batch::new(vm, &tokenizer).keeping(options.kept).bounding_mixed(options.mixed);
+            let writer = || Writer::new(batch(), &seen).run(&receive);
             // Nothing of it is used after a panic but the counters, which are atomic.
             if catch_unwind(AssertUnwindSafe(writer)).is_err() {
                 tracing::error!("the engine panicked");

@@ -113,7 +113,7 @@ fn counting_server(
             4,
         )),
     };
-    let engine = Engine::start(vm, tokenizer(), EngineOptions { texts: most, kept: 4 });
+    let engine = Engine::start(vm, tokenizer(), EngineOptions { texts: most, kept: 4, ..EngineOptions::default() });
     Server::start(move |listener, end| serve(listener, engine, served, options, end))
 }
 
