@@ -84,13 +84,15 @@ fn attention_by(rows: &str, paged: &str, (packets, bytes): (&str, &str), heads: 
     let Heads { dim, group, cap, turned, still, copies, groups } = heads;
     let own = u32::from(rows != "0").to_string();
     let norm = (cap == 0.0 && !still).to_string();
-    let files = ["begin", "cache", "turns", "fused", "rows", "wide"].map(|file| format!("attention/{file}.cuh"));
+    let files =
+        ["begin", "cache", "turns", "fused", "rows", "wide", "prompts"].map(|file| format!("attention/{file}.cuh"));
     let defines = [
         ("AMK_ROWS", rows),
         ("AMK_PAGED", paged),
         ("AMK_ROW_PACKETS", packets),
         ("AMK_CACHE_BYTES", bytes),
         ("AMK_ROW_BLOCK", "8"),
+        ("AMK_WORKERS", "1"),
         ("AMK_HEAD_DIM", &dim.max(SMALL).to_string()),
         ("AMK_KINDS", "2"),
         ("AMK_CODED", if cap > 0.0 { "1" } else { "0" }),
@@ -112,7 +114,7 @@ fn attention_by(rows: &str, paged: &str, (packets, bytes): (&str, &str), heads: 
 
 /// Steps of one row, with pages and without, and of several.
 fn everywhere(bytes: &str, heads: [Heads; 3]) -> Option<()> {
-    for (rows, paged) in [("0", "0"), ("0", "1"), ("8", "0"), ("24", "0")] {
+    for (rows, paged) in [("0", "0"), ("0", "1"), ("8", "0"), ("24", "0"), ("150", "0")] {
         for heads in heads {
             attention(rows, paged, bytes, heads)?;
         }
@@ -151,7 +153,9 @@ fn attention_of_heads_of_any_number_of_tiles_is_the_sum_over_the_positions() {
 
 #[test]
 fn attention_of_two_kinds_finds_the_pages_of_each() {
-    for (rows, paged, packets) in [("0", "1", "0"), ("8", "0", "0"), ("8", "0", "1"), ("24", "0", "0")] {
+    for (rows, paged, packets) in
+        [("0", "1", "0"), ("8", "0", "0"), ("8", "0", "1"), ("24", "0", "0"), ("150", "0", "0")]
+    {
         for still in [false, true] {
             let heads = Heads { still, groups: 2, ..heads(128, 4) };
             if attention_by(rows, paged, (packets, "2"), heads).is_none() {

@@ -123,8 +123,8 @@ impl<V: RowVm> Session<V> {
     }
 
     /// Bounds the rows of steps in which some sequences decode and others run their prompts: a
-    /// sequence that decodes waits for the prompts' rows. Prompts have an eighth of `rows` at least,
-    /// whatever the number of decoding rows. At first the VM's rows are the bound.
+    /// sequence that decodes waits for the prompts' rows. Prompts have an eighth of `rows` at
+    /// least, whatever the number of decoding rows. At first the VM's rows are the bound.
     pub fn bound_mixed(&mut self, rows: usize) {
         self.mixed = rows;
     }

@@ -13,6 +13,9 @@ CopyList copies;                      // what the copying warps copy
 u64 tile_at[WIDE_PASSES][WIDE_UNITS]; // where the tiles of each pass over a unit are
 u32 order[AMK_ROWS], wanted;          // rows of the step whose logits are wanted, and their number
 u64 tape_end;                         // of this worker's tape
+u64 cache_full[WIDE_STAGES];          // barriers of the blocks of caches in memory,
+u32 cache_read[WIDE_STAGES];          // warps that have read them, and the blocks so far
+u32 cache_blocks;
 #else
 alignas(8) float residual[MAX_OWN_ROWS]; // fp32 residual of the rows this worker owns
 #endif

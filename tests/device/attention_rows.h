@@ -64,8 +64,9 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
     for (u32 head = 0; head < KV_HEADS; head++)
         for (u32 first = 0; first < AMK_ROWS; first += block) by_all<append_rows<A>>({block, INPUT, 0, LAYER, head, 0, HEAD, PLACES[LAYER], first, 0});
 #if AMK_WIDE
+    constexpr auto ATTEND = AMK_ROWS > BLOCK_ROWS ? attend_long<A> : attend_block<A>;
     for (u32 head = 0; head < KV_HEADS; head++)
-        for (u32 first = 0; first < AMK_ROWS; first += block) by_all<attend_block<A>>({block, INPUT, OUTPUT, LAYER, head, 0, 0, PLACES[LAYER], first, 0});
+        for (u32 first = 0; first < AMK_ROWS; first += block) by_all<ATTEND>({block, INPUT, OUTPUT, LAYER, head, 0, 0, PLACES[LAYER], first, 0});
 #else
     for (u32 head = 0; head < KV_HEADS; head++)
         for (u32 split = 0; split < SPLITS; split++) by_all<attend_rows<A>>({1, INPUT, LSE, LAYER, head, 0, OUTPUT, PLACES[LAYER], split, PARTIAL});

@@ -45,6 +45,19 @@ struct Worker {
     void stamp(int) const {}
 };
 static void await_by_warp(Worker&, const Record&) {}
+#if AMK_WIDE
+// A barrier counts the lanes whose copies are there, a warp for each phase. What a copy brings is there at once.
+constexpr u32 WIDE_MEMORY = AMK_SLOTS * AMK_CHUNK;
+static u64& arrivals(u32 barrier) { return *(u64*)(arena + barrier); }
+static void barrier_expect(u32, u32) {}
+static void arrive_after_copies(u32 barrier) { arrivals(barrier)++; }
+static void await_stage(const Worker&, u32 barrier, u32 parity) {
+    while ((arrivals(barrier) / 32 & 1) == parity) next();
+}
+template <class To, class From> static void copy_runs(u32 lane, u32 count, u32 bytes, u32, To to, From from) {
+    for (u32 k = lane; k < count; k += 32) memcpy(arena + to(k), from(k), bytes);
+}
+#endif
 static Params params;
 static Record record;
 // A worker for what all of them see alike.

@@ -50,6 +50,11 @@ static float load_shared_one(u32 at) { return shared_at<float>(at); }
 static void store_shared(u32 at, float value, bool mine) {
     if (mine) memcpy(arena + at, &value, 4);
 }
+static void store_shared(u32 at, const uint4& value) {
+    if (at % sizeof(value)) exit(printf("a shared address is not aligned: %u\n", at));
+    memcpy(arena + at, &value, sizeof(value));
+}
+static u32 count_shared(u32* at) { return (*at)++; }
 
 static void prefetch_line(const void*) {}
 

@@ -134,10 +134,7 @@ struct Loader {
 #if __CUDA_ARCH__ >= 900
         u64 policy;
         asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-        asm volatile(
-            "{ .reg .b64 t; mbarrier.arrive.expect_tx.shared::cta.b64 t, [%0], %1; }" ::"r"(bar),
-            "r"(bytes)
-            : "memory");
+        barrier_expect(bar, bytes);
         asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_"
                      "hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
                      "l"(source), "r"(bytes), "r"(bar), "l"(policy)
@@ -147,7 +144,7 @@ struct Loader {
             asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + at),
                          "l"(source + at)
                          : "memory");
-        asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar) : "memory");
+        arrive_after_copies(bar);
 #endif
         if (AMK_LOOKAHEAD && lane == 0) s.taken = taken;
         if (++slot == AMK_SLOTS) slot = 0, parity ^= 1;

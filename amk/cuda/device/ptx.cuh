@@ -25,6 +25,21 @@ AMK_DEVICE void barrier_init(u32 bar, u32 count) {
 AMK_DEVICE void barrier_arrive(u32 bar) {
     asm volatile("{ .reg .b64 t; mbarrier.arrive.shared::cta.b64 t, [%0]; }" ::"r"(bar) : "memory");
 }
+// Arrives, and has the barrier wait for the bytes of copies to come.
+AMK_DEVICE void barrier_expect(u32 bar, u32 bytes) {
+#if __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{ .reg .b64 t; mbarrier.arrive.expect_tx.shared::cta.b64 t, [%0], %1; }" ::"r"(bar),
+        "r"(bytes)
+        : "memory");
+#else
+    barrier_arrive(bar);
+#endif
+}
+// Arrives when the copies that the thread has asked for, other than in bulk, are there.
+AMK_DEVICE void arrive_after_copies(u32 bar) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar) : "memory");
+}
 AMK_DEVICE bool barrier_has_passed(u32 bar, u32 parity) {
     u32 ok;
     asm volatile("{ .reg .pred p; mbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 "
@@ -184,6 +199,16 @@ AMK_DEVICE float load_shared_one(u32 address) {
     float v;
     asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address));
     return v;
+}
+// Adds one to a word of the shared memory, in order with what the thread does before and after.
+// Returns what it was.
+AMK_DEVICE u32 count_shared(u32* at) {
+    u32 was;
+    asm volatile("atom.acq_rel.cta.shared::cta.add.u32 %0, [%1], 1;"
+                 : "=r"(was)
+                 : "r"(shared_address(at))
+                 : "memory");
+    return was;
 }
 // Reads a word that other threads write atomically. (An atomic addition of 0 would first be reduced
 // over the lanes.)

@@ -3,6 +3,7 @@
 use super::decode::{combined_into, form, joined};
 use super::form::{by_kind, first_alike, of_any_kind};
 use super::phase::BLOCK;
+use super::rows::is_long;
 use crate::abi::split_of;
 use crate::fused::{AttentionForm, RotaryTable, Shared};
 use amk::ir::{Access, Bound, BufferId, Interval, Param, Region};
@@ -29,7 +30,7 @@ pub(crate) const PARTS: RecordKind =
 
 /// Records of attention of blocks of rows.
 pub(crate) const ATTEND_ROWS: RecordKind =
-    RecordKind { dispatch: |plan| wide(plan, "attend_block"), ..RecordKind::new("ATTEND_ROWS", attend_rows) };
+    RecordKind { dispatch: attend_wide, ..RecordKind::new("ATTEND_ROWS", attend_rows) };
 
 /// Records that join these splits.
 pub(crate) const JOIN_PARTS: RecordKind = RecordKind { dispatch: join_splits, ..RecordKind::new("JOIN_PARTS", join) };
@@ -43,6 +44,11 @@ fn with_rows(plan: &Plan, function: &str) -> Option<String> {
 /// Renders the call for plans with wide steps.
 fn wide(plan: &Plan, function: &str) -> Option<String> {
     if plan.is_wide() { with_rows(plan, function) } else { None }
+}
+
+/// Renders the call that attends to all positions.
+fn attend_wide(plan: &Plan) -> Option<String> {
+    wide(plan, if is_long(plan) { "attend_long" } else { "attend_block" })
 }
 
 /// Renders the call for plans with narrow steps.

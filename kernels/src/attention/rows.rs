@@ -8,14 +8,16 @@ use crate::fused::Decoder;
 use crate::linear::blocks;
 use amk::ir::program::BufferKind;
 use amk::ir::{Access, Bound, BufferId, Exchange, Interval, Operand, Param, Region};
+use amk_cuda::image::abi::CHUNK;
 use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Unsupported, Work, early, even, read, rotated, same, write};
 use std::iter;
 use std::ops::Range;
 
-/// Columns of a product of the tensor cores, each a query of a row.
-const COLUMNS: u32 = 8;
-/// Sets of columns that a task attends with at most.
+/// Queries of a set of rows: columns of a product of the tensor cores, or its rows in long steps.
+const QUERIES: u32 = 8;
+const LONG_QUERIES: u32 = 16;
+/// Sets that a task attends with at most.
 const MOST_SETS: u32 = 16;
 
 /// Writes the keys and values of a block of rows to their pages, a kv head a task.
@@ -108,14 +110,32 @@ fn by_round(blocks: u32, rounds: u32) -> Vec<Vec<u32>> {
 }
 
 /// The rows of a task that appends or attends: all of a narrow step, else as few as give no worker
-/// two tasks in a round, one or in whole columns of `mma`.
+/// two tasks in a round, one or whole sets.
 pub(crate) fn block(plan: &Plan) -> u32 {
-    let rows = plan.rows().unwrap_or(1);
-    let Some(decoder) = Decoder::attending(plan).filter(|_| plan.is_wide()) else { return rows };
+    let Some(decoder) = Decoder::attending(plan).filter(|_| plan.is_wide()) else { return plan.rows().unwrap_or(1) };
+    let queries = if is_long(plan) { LONG_QUERIES } else { QUERIES };
+    block_of(plan, decoder, queries)
+}
+
+/// The same, by sets of so many queries.
+fn block_of(plan: &Plan, decoder: &Decoder, queries: u32) -> u32 {
     let [kv_heads, heads, head_dim] = decoder.heads();
-    let (set, most) = (COLUMNS / (heads / kv_heads), MOST_SETS / team(head_dim));
-    let fits = |block: &u32| kv_heads * rows.div_ceil(*block).div_ceil(rounds(plan)) <= plan.schedule.workers;
+    let (set, most) = (queries / (heads / kv_heads), MOST_SETS / team(head_dim));
+    let tasks = |block: u32| kv_heads * plan.rows().unwrap_or(1).div_ceil(block).div_ceil(rounds(plan));
+    let fits = |block: &u32| tasks(*block) <= plan.schedule.workers;
     iter::once(1).chain((1..most).map(|sets| sets * set)).find(fits).unwrap_or(most * set)
+}
+
+/// Whether steps are long and their attention has sets of more queries, and its positions in the
+/// ring's memory. Not where these sets, which are whole rows, would give a task more to multiply,
+/// and not where the memory has no room for two blocks of positions.
+pub(super) fn is_long(plan: &Plan) -> bool {
+    let Some(decoder) = Decoder::attending(plan).filter(|_| blocks::blocks(plan.rows()) > 1) else { return false };
+    let [kv_heads, heads, head_dim] = decoder.heads();
+    let sets = |queries: u32| block_of(plan, decoder, queries).div_ceil(queries / (heads / kv_heads));
+    let turns = block_of(plan, decoder, LONG_QUERIES) * head_dim.max(SMALL_HEAD) * 4;
+    let bytes = turns + sets(LONG_QUERIES) * LONG_QUERIES * head_dim * 2 + 2 * 64 * head_dim * 4;
+    sets(LONG_QUERIES) * LONG_QUERIES <= sets(QUERIES) * QUERIES && bytes <= plan.schedule.ring.slots * CHUNK
 }
 
 /// The warps that share the elements of long heads.

@@ -239,17 +239,9 @@ AMK_DEVICE void request_weights(const Shared& s, u32 lane, u32 at, u32 from, u32
                                 u32 full) {
     const CopyList& c = s.copies;
     const u32 log = c.log, here = min(c.tiles - from, 1u << log), lines = (here + 1) / 2;
-#if __CUDA_ARCH__ >= 900
     const u32 bytes = c.units * here * c.tile + (c.gathers ? 0 : lines * c.columns * LINE) +
                       (c.gamma ? here * 64 : 0);
-    if (lane == 0)
-        asm volatile(
-            "{ .reg .b64 t; mbarrier.arrive.expect_tx.shared::cta.b64 t, [%0], %1; }" ::"r"(full),
-            "r"(bytes)
-            : "memory");
-#else
-    if (lane == 0) barrier_arrive(full);
-#endif
+    if (lane == 0) barrier_expect(full, bytes);
     if (c.boxes && here == 1 << log)
         copy_boxes(c, lane, at, c.maps[pass + 1 == c.passes], full,
                    [&](u32 unit) { return s.tile_at[pass][unit] + into * c.tile; });
@@ -274,7 +266,7 @@ AMK_DEVICE void request_inputs(const Shared& s, u32 lane, u32 at, u32 from, u32 
             lane, (here + 1) / 2, c.columns * LINE, full,
             [&](u32 k) { return inputs + k * c.block; },
             [&](u32 k) { return c.inputs + (u64)(from / 2 + k) * AMK_ROWS * LINE; });
-    asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(full) : "memory");
+    arrive_after_copies(full);
 }
 
 // Requests the next weights of the tape into the L2 cache.
