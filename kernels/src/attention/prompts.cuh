@@ -12,8 +12,8 @@
 
 #if AMK_WIDE
 template <class A> struct PromptBlock {
-    // Of a set: rows, their queries, and bytes of these as fragments.
-    static constexpr u32 SET = 16 / A::GROUP, QUERIES = SET * A::GROUP,
+    // Of a set: rows of A, rows of the step, their queries, and bytes of these as fragments.
+    static constexpr u32 COLUMNS = 16, SET = COLUMNS / A::GROUP, QUERIES = SET * A::GROUP,
                          QUERY_BYTES = A::TILES * 512;
     static constexpr u32 SETS = (AMK_ROW_BLOCK + SET - 1) / SET;
     static constexpr u32 SHARES = A::TEAMS / SETS; // of the positions, a team each
@@ -21,10 +21,10 @@ template <class A> struct PromptBlock {
                          CACHE_AT = QUERIES_AT + SETS * QUERY_BYTES,
                          FIT = (WIDE_MEMORY - CACHE_AT) / A::BLOCK_BYTES,
                          BLOCKS = FIT < WIDE_STAGES ? FIT : WIDE_STAGES; // in memory
-    // In the same memory, when all positions are read.
-    static constexpr u32 OUTPUTS_AT = A::TEAMS * 16 * sizeof(float2),
-                         PITCH = (A::HEAD_DIM + 16) * 4, // neighbours are in different banks
-        END = OUTPUTS_AT + A::TEAMS * 16 * PITCH;
+    // In the same memory, when all positions are read. Neighbouring outputs are in different banks.
+    static constexpr u32 SHARES_AT = 0, OUTPUTS_AT = A::TEAMS * COLUMNS * sizeof(float2),
+                         OUTPUT = (A::HEAD_DIM + 16) * 4,
+                         END = OUTPUTS_AT + A::TEAMS * COLUMNS * OUTPUT;
     static_assert(SETS <= A::TEAMS && CACHE_AT < WIDE_MEMORY && BLOCKS > 1 && END <= WIDE_MEMORY,
                   "unsupported block of rows");
     // Where the fragments of a set have a pair of a query's elements.
@@ -201,12 +201,12 @@ template <class A> struct SetFlash {
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             sum[h] += __shfl_xor_sync(~0u, sum[h], 1), sum[h] += __shfl_xor_sync(~0u, sum[h], 2);
-            const u32 at = team * 16 + (w.lane >> 2) + 8 * h;
+            const u32 at = team * B::COLUMNS + (w.lane >> 2) + 8 * h;
             if ((w.lane & 3) == 0 && part == 0)
-                ((float2*)w.memory(0))[at] = make_float2(top[h], sum[h]);
+                ((float2*)w.memory(B::SHARES_AT))[at] = make_float2(top[h], sum[h]);
 #pragma unroll
             for (int j = 0; j < A::OUT_TILES; j++)
-                store_shared(w.data + B::OUTPUTS_AT + at * B::PITCH + (d + 16 * j) * 4,
+                store_shared(w.data + B::OUTPUTS_AT + at * B::OUTPUT + (d + 16 * j) * 4,
                              make_uint4(__float_as_uint(even[j][2 * h]),
                                         __float_as_uint(odd[j][2 * h]),
                                         __float_as_uint(even[j][2 * h + 1]),
@@ -249,34 +249,6 @@ AMK_DEVICE void attend_prompt(Worker& w, const Record& r, SetFlash<A>& f, BlockW
     if (w.thread() == 0) w.s.cache_blocks = copies.number;
 }
 
-// Joins the shares of the rows below `end`, two dims a thread.
-template <class A> AMK_DEVICE void join_prompt(const Worker& w, const Record& r, u32 end) {
-    using B = PromptBlock<A>;
-    constexpr u32 PAIRS = A::GROUP * A::HEAD_DIM / 2;
-    const float2* const shares = (const float2*)w.memory(0);
-#pragma unroll 1
-    for (u32 i = w.thread(); i < (end - r.aux) * PAIRS; i += AMK_WARPS * 32) {
-        const u32 row = i / PAIRS, head = i % PAIRS / (A::HEAD_DIM / 2),
-                  d = i % (A::HEAD_DIM / 2) * 2;
-        const u32 query = row / B::SET * B::SHARES * 16 + row % B::SET * A::GROUP + head;
-        Merged m;
-#pragma unroll
-        for (u32 share = 0; share < B::SHARES; share++)
-            m.top = fmaxf(m.top, shares[query + share * 16].x);
-#pragma unroll
-        for (u32 share = 0; share < B::SHARES; share++) {
-            const u32 from = query + share * 16;
-            const float2 of = shares[from];
-            const u32 at = w.data + B::OUTPUTS_AT + from * B::PITCH + d * 4;
-            if (of.y > 0) m.join(of.x, of.y, load_shared_pair(at));
-        }
-        const float scale = __fdividef(1.0f, m.sum);
-        const u32 pair = ((r.row * A::GROUP + head) * A::HEAD_DIM + d) / 2;
-        *pair_at(w, r.output, pair, r.aux + row) = pack_bf16(m.o.x * scale, m.o.y * scale);
-    }
-    fence_copies();
-}
-
 template <class A> AMK_DEVICE void attend_long(Worker& w, const Record& r) {
     using B = PromptBlock<A>;
     const u32 end = min(r.aux + r.units, w.p.row_count);
@@ -285,18 +257,7 @@ template <class A> AMK_DEVICE void attend_long(Worker& w, const Record& r) {
     const BlockWalk<A> walk(w, r.aux, end);
     BlockCopies<A>(w).begin(w, r, walk);
     begin_block<A>(w, r.aux, end);
-#pragma unroll 1
-    for (u32 item = w.warp; item < (end - r.aux) * A::GROUP; item += AMK_WARPS) {
-        const u32 row = item / A::GROUP, head = item % A::GROUP;
-        float2 x[A::PER_LANE];
-        load_head<A>(w, r, r.aux + row, r.row * A::GROUP + head, A::NORM, r.norm,
-                     turns_of<A>(w, r.aux + row, r.aux), x);
-#pragma unroll
-        for (int j = 0; j < A::PER_LANE; j++)
-            if (A::has(w.lane, j))
-                *(u32*)w.memory(B::query_at(row / B::SET, row % B::SET * A::GROUP + head,
-                                            64 * j + 2 * w.lane)) = pack_bf16(x[j].x, x[j].y);
-    }
+    load_queries<A, B>(w, r, end);
     w.sync();
     w.stamp(TRACE_INPUTS);
     SetFlash<A> f;
@@ -305,7 +266,7 @@ template <class A> AMK_DEVICE void attend_long(Worker& w, const Record& r) {
     w.stamp(TRACE_PRODUCT);
     w.sync();
     w.stamp(TRACE_GATHERED);
-    join_prompt<A>(w, r, end);
+    join_shares<A, B>(w, r, end);
     w.sync(); // the next task reuses the memory
 }
 #endif

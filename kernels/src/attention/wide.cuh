@@ -9,16 +9,38 @@
 
 #if AMK_WIDE
 template <class A> struct RowBlock {
-    static constexpr u32 SET = 8 / A::GROUP, QUERIES = SET * A::GROUP; // rows and columns of a set
+    // Of a set: columns, rows, and their queries.
+    static constexpr u32 COLUMNS = 8, SET = COLUMNS / A::GROUP, QUERIES = SET * A::GROUP;
     static constexpr u32 SETS = (AMK_ROW_BLOCK + SET - 1) / SET;
-    static constexpr u32 SHARES = A::TEAMS / SETS; // of the positions, a team each
-    static constexpr u32 PITCH = A::HEAD_DIM + 8;  // of a query, in elements
+    static constexpr u32 SHARES = A::TEAMS / SETS;      // of the positions, a team each
+    static constexpr u32 QUERY = (A::HEAD_DIM + 8) * 2; // bytes from query to query
     static constexpr u32 QUERIES_AT = AMK_ROW_BLOCK * TURN_BYTES,
-                         SHARES_AT = QUERIES_AT + SETS * 8 * PITCH * 2,
-                         OUTPUTS_AT = SHARES_AT + A::TEAMS * 8 * sizeof(float2),
-                         END = OUTPUTS_AT + A::TEAMS * 8 * A::HEAD_DIM * 4;
+                         SHARES_AT = QUERIES_AT + SETS * COLUMNS * QUERY,
+                         OUTPUTS_AT = SHARES_AT + A::TEAMS * COLUMNS * sizeof(float2),
+                         OUTPUT = A::HEAD_DIM * 4, // bytes of an output
+        END = OUTPUTS_AT + A::TEAMS * COLUMNS * OUTPUT;
     static_assert(SETS <= A::TEAMS && END <= AMK_SLOTS * AMK_CHUNK, "unsupported block of rows");
+    // Where a pair of a query's elements is.
+    AMK_DEVICE static u32 query_at(u32 set, u32 query, u32 d) {
+        return QUERIES_AT + (set * COLUMNS + query) * QUERY + d * 2;
+    }
 };
+
+// Norms and rotates the queries of the rows below `end`, into the memory.
+template <class A, class B> AMK_DEVICE void load_queries(Worker& w, const Record& r, u32 end) {
+#pragma unroll 1
+    for (u32 item = w.warp; item < (end - r.aux) * A::GROUP; item += AMK_WARPS) {
+        const u32 row = item / A::GROUP, head = item % A::GROUP;
+        float2 x[A::PER_LANE];
+        load_head<A>(w, r, r.aux + row, r.row * A::GROUP + head, A::NORM, r.norm,
+                     turns_of<A>(w, r.aux + row, r.aux), x);
+#pragma unroll
+        for (int j = 0; j < A::PER_LANE; j++)
+            if (A::has(w.lane, j))
+                *(u32*)w.memory(B::query_at(row / B::SET, row % B::SET * A::GROUP + head,
+                                            64 * j + 2 * w.lane)) = pack_bf16(x[j].x, x[j].y);
+    }
+}
 
 // Attends with the columns of a set to a share of the positions of their rows, those below `end`.
 template <class A>
@@ -27,9 +49,7 @@ AMK_DEVICE void attend_share(Worker& w, const Record& r, Flash<A>& f, u32 set, u
     const u32 first_row = r.aux + set * B::SET, last_row = min(first_row + B::SET, end);
     const u32 head = 2 * (w.lane & 3); // the lane's columns: this and the next
     const u32 rows[2] = {first_row + head / A::GROUP, first_row + (head + 1) / A::GROUP};
-    const u32 query = w.data + B::QUERIES_AT +
-                      (set * 8 + min(w.lane >> 2, B::QUERIES - 1)) * B::PITCH * 2 +
-                      8 * (w.lane & 3);
+    const u32 query = w.data + B::query_at(set, min(w.lane >> 2, B::QUERIES - 1), 4 * (w.lane & 3));
     bool had = false;
     u32 from = first_row;
 #pragma unroll 1
@@ -61,11 +81,11 @@ template <class A> AMK_DEVICE void store_share(const Worker& w, const Flash<A>& 
     using B = RowBlock<A>;
     const u32 team = w.warp / A::TEAM, part = w.warp % A::TEAM;
     const u32 head = 2 * (w.lane & 3), d = 2 * (w.lane >> 2) + part * A::OUT_TILES * 16;
-    float2* const shares = (float2*)w.memory(B::SHARES_AT) + team * 8;
+    float2* const shares = (float2*)w.memory(B::SHARES_AT) + team * B::COLUMNS;
     if (w.lane < 4 && part == 0)
         shares[head] = make_float2(f.max0, f.sum[0]),
         shares[head + 1] = make_float2(f.max1, f.sum[1]);
-    const u32 to = w.data + B::OUTPUTS_AT + ((team * 8 + head) * A::HEAD_DIM + d) * 4;
+    const u32 to = w.data + B::OUTPUTS_AT + (team * B::COLUMNS + head) * B::OUTPUT + d * 4;
 #pragma unroll
     for (int j = 0; j < A::OUT_TILES; j++) {
         const u32 at = to + 64 * j;
@@ -76,24 +96,23 @@ template <class A> AMK_DEVICE void store_share(const Worker& w, const Flash<A>& 
 }
 
 // Joins the shares of the rows below `end`, two dims a thread.
-template <class A> AMK_DEVICE void join_shares(const Worker& w, const Record& r, u32 end) {
-    using B = RowBlock<A>;
+template <class A, class B> AMK_DEVICE void join_shares(const Worker& w, const Record& r, u32 end) {
     constexpr u32 PAIRS = A::GROUP * A::HEAD_DIM / 2;
     const float2* const shares = (const float2*)w.memory(B::SHARES_AT);
 #pragma unroll 1
     for (u32 i = w.thread(); i < (end - r.aux) * PAIRS; i += AMK_WARPS * 32) {
         const u32 row = i / PAIRS, head = i % PAIRS / (A::HEAD_DIM / 2),
                   d = i % (A::HEAD_DIM / 2) * 2;
-        const u32 column = row % B::SET * A::GROUP + head, team = row / B::SET * B::SHARES;
+        const u32 first = row / B::SET * B::SHARES * B::COLUMNS + row % B::SET * A::GROUP + head;
         Merged m;
 #pragma unroll
         for (u32 share = 0; share < B::SHARES; share++)
-            m.top = fmaxf(m.top, shares[(team + share) * 8 + column].x);
+            m.top = fmaxf(m.top, shares[first + share * B::COLUMNS].x);
 #pragma unroll
         for (u32 share = 0; share < B::SHARES; share++) {
-            const float2 of = shares[(team + share) * 8 + column];
-            const u32 at =
-                w.data + B::OUTPUTS_AT + (((team + share) * 8 + column) * A::HEAD_DIM + d) * 4;
+            const u32 from = first + share * B::COLUMNS;
+            const float2 of = shares[from];
+            const u32 at = w.data + B::OUTPUTS_AT + from * B::OUTPUT + d * 4;
             if (of.y > 0) m.join(of.x, of.y, load_shared_pair(at));
         }
         const float scale = __fdividef(1.0f, m.sum);
@@ -108,18 +127,7 @@ template <class A> AMK_DEVICE void attend_block(Worker& w, const Record& r) {
     const u32 end = min(r.aux + r.units, w.p.row_count);
     if (end <= r.aux) return;
     begin_block<A>(w, r.aux, end);
-#pragma unroll 1
-    for (u32 item = w.warp; item < (end - r.aux) * A::GROUP; item += AMK_WARPS) {
-        const u32 row = item / A::GROUP, head = item % A::GROUP;
-        float2 x[A::PER_LANE];
-        load_head<A>(w, r, r.aux + row, r.row * A::GROUP + head, A::NORM, r.norm,
-                     turns_of<A>(w, r.aux + row, r.aux), x);
-        u16* to = (u16*)w.memory(B::QUERIES_AT) +
-                  (row / B::SET * 8 + row % B::SET * A::GROUP + head) * B::PITCH;
-#pragma unroll
-        for (int j = 0; j < A::PER_LANE; j++)
-            if (A::has(w.lane, j)) *(u32*)(to + 64 * j + 2 * w.lane) = pack_bf16(x[j].x, x[j].y);
-    }
+    load_queries<A, B>(w, r, end);
     w.sync();
     w.stamp(TRACE_INPUTS);
     const u32 team = w.warp / A::TEAM, set = team / B::SHARES;
@@ -132,7 +140,7 @@ template <class A> AMK_DEVICE void attend_block(Worker& w, const Record& r) {
     w.stamp(TRACE_PRODUCT);
     w.sync();
     w.stamp(TRACE_GATHERED);
-    join_shares<A>(w, r, end);
+    join_shares<A, B>(w, r, end);
     w.sync(); // the next task reuses the memory
 }
 #endif
