@@ -120,6 +120,29 @@ fn code_for_caches_in_e4m3_compiles() {
     }
 }
 
+/// In long steps attention has sets of 16 queries where they leave a task no more to multiply than
+/// sets of 8, and where the ring's memory has room.
+#[test]
+fn long_steps_attend_by_larger_sets_where_these_divide_the_work_and_fit() {
+    let target = target("h200");
+    let kernel = FAMILIES.iter().find(|known| known.name == "llama").expect("the family").kernel;
+    for (instance, slots, larger) in [("llama_3_1_8b", 6, true), ("llama_3_1_8b", 4, false), ("smollm2_135m", 6, false)]
+    {
+        let mut schedule = target.row_schedule(512);
+        schedule.ring.slots = slots;
+        let declared = kernel.instance(instance).expect("the instance");
+        let plan = plan_for(kernel, declared, &schedule, Precision::default()).expect("a plan");
+        let code = source::generate(&plan, &VmOptions::default());
+        let calls = ["attend_block<", "attend_long<"].map(|call| code.contains(call));
+        assert_eq!(calls, [!larger, larger], "{instance}, {slots} slots");
+        match compile(&code, target.architecture) {
+            Ok(_) => {}
+            Err(CudaError::NoNvrtc) => println!("skipped: no NVRTC"),
+            Err(error) => panic!("{instance}, {slots} slots: {error}"),
+        }
+    }
+}
+
 /// Steps of several rows have their registers filled: a pointer to a row's residual, in code that
 /// runs once a step, was enough for 144 bytes of spills all over the code for 8 rows of Q4_0.
 #[test]

@@ -8,7 +8,7 @@ use crate::fused::Decoder;
 use crate::linear::blocks;
 use amk::ir::program::BufferKind;
 use amk::ir::{Access, Bound, BufferId, Exchange, Interval, Operand, Param, Region};
-use amk_cuda::image::abi::CHUNK;
+use amk_cuda::image::abi::{CHUNK, WARPS};
 use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Unsupported, Work, early, even, read, rotated, same, write};
 use std::iter;
@@ -128,14 +128,23 @@ fn block_of(plan: &Plan, decoder: &Decoder, queries: u32) -> u32 {
 
 /// Whether steps are long and their attention has sets of more queries, and its positions in the
 /// ring's memory. Not where these sets, which are whole rows, would give a task more to multiply,
-/// and not where the memory has no room for two blocks of positions.
+/// and not where the memory is too small.
 pub(super) fn is_long(plan: &Plan) -> bool {
     let Some(decoder) = Decoder::attending(plan).filter(|_| blocks::blocks(plan.rows()) > 1) else { return false };
     let [kv_heads, heads, head_dim] = decoder.heads();
-    let sets = |queries: u32| block_of(plan, decoder, queries).div_ceil(queries / (heads / kv_heads));
-    let turns = block_of(plan, decoder, LONG_QUERIES) * head_dim.max(SMALL_HEAD) * 4;
-    let bytes = turns + sets(LONG_QUERIES) * LONG_QUERIES * head_dim * 2 + 2 * 64 * head_dim * 4;
-    sets(LONG_QUERIES) * LONG_QUERIES <= sets(QUERIES) * QUERIES && bytes <= plan.schedule.ring.slots * CHUNK
+    let block = |queries: u32| block_of(plan, decoder, queries);
+    let sets = |queries: u32| block(queries).div_ceil(queries / (heads / kv_heads));
+    sets(LONG_QUERIES) * LONG_QUERIES <= sets(QUERIES) * QUERIES
+        && long_bytes(block(LONG_QUERIES), sets(LONG_QUERIES), head_dim) <= plan.schedule.ring.slots * CHUNK
+}
+
+/// Bytes that attention in long steps needs (`PromptBlock` in `prompts.cuh`) for a block of rows:
+/// for their turns, the queries and two blocks of positions, or else for the shares of all warps.
+fn long_bytes(rows: u32, sets: u32, head_dim: u32) -> u32 {
+    let turns = rows * head_dim.max(SMALL_HEAD) * 4;
+    let positions = 2 * 64 * head_dim * 4;
+    let shares = WARPS / team(head_dim) * LONG_QUERIES * (8 + (head_dim + 16) * 4);
+    shares.max(turns + sets * LONG_QUERIES * head_dim * 2 + positions)
 }
 
 /// The warps that share the elements of long heads.
