@@ -617,7 +617,7 @@ fn a_gpus_long_steps_compute_attention_of_all_kinds_whatever_the_company() {
     let windows = [windowed(20, 16), windowed(50, 48)];
     for of in plain().into_iter().chain(windows).chain(long_heads()).chain(odd_heads()).chain(partly_turned()) {
         println!("{}", of.0.name);
-        wide_on_gpu(of, 256);
+        wide_on_gpu(of, 512);
     }
 }
 
@@ -641,7 +641,7 @@ fn a_gpus_rows_compute_generic_tasks_whatever_the_company() {
 fn a_gpus_rows_over_caches_in_e4m3_compute_the_function_that_rounds_them() {
     let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
     for (family, dims) in cached().into_iter().chain(long_heads()).chain(odd_heads()) {
-        for (rows, chunks) in [(8, [1, 8]), (24, [9, 24]), (256, [135, 256])] {
+        for (rows, chunks) in [(8, [1, 8]), (24, [9, 24]), (512, [260, 270])] {
             println!("{}, {rows} rows", family.name);
             let schedule = h200().row_schedule(rows);
             let schedule = Schedule { workers: 40, run: 2, cache: Some(DType::E4M3), ..schedule };

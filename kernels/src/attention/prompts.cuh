@@ -1,5 +1,5 @@
-// Attention for steps of more rows than a block of products has: those of long prompts, whose rows
-// read the same positions. A task has the queries of a kv head for some rows.
+// Attention for steps of so many rows that they are those of long prompts, which read the same
+// positions. A task has the queries of a kv head for some rows.
 //
 // The positions come through the memory of the ring in blocks of 64, and all warps read them there.
 // The queries of a set of rows are the rows of A: the fragments of a cache are those of two B as

@@ -17,6 +17,9 @@ use std::ops::Range;
 /// Queries of a set of rows: columns of a product of the tensor cores, or its rows in long steps.
 const QUERIES: u32 = 8;
 const LONG_QUERIES: u32 = 16;
+/// Steps of more rows are those of long prompts. Rows of many sequences are attended to one
+/// sequence after the other by the larger sets, and there may be so many such rows.
+const MANY_SEQUENCES: u32 = 256;
 /// Sets that a task attends with at most.
 const MOST_SETS: u32 = 16;
 
@@ -130,7 +133,8 @@ fn block_of(plan: &Plan, decoder: &Decoder, queries: u32) -> u32 {
 /// ring's memory. Not where these sets, which are whole rows, would give a task more to multiply,
 /// and not where the memory is too small.
 pub(super) fn is_long(plan: &Plan) -> bool {
-    let Some(decoder) = Decoder::attending(plan).filter(|_| blocks::blocks(plan.rows()) > 1) else { return false };
+    let is_of_prompts = plan.rows().is_some_and(|rows| rows > MANY_SEQUENCES);
+    let Some(decoder) = Decoder::attending(plan).filter(|_| is_of_prompts) else { return false };
     let [kv_heads, heads, head_dim] = decoder.heads();
     let block = |queries: u32| block_of(plan, decoder, queries);
     let sets = |queries: u32| block(queries).div_ceil(queries / (heads / kv_heads));
