@@ -53,7 +53,7 @@ pub struct Session<V> {
     stepped: BTreeMap<SequenceId, Stepped>,
     /// The last sequence of the last step that ran all its tokens.
     last: Option<SequenceId>,
-    /// Rows of a step that has decoding rows and those of prompts, at most.
+    /// Most rows of a step in which some sequences decode and others run their prompts.
     mixed: usize,
 }
 

@@ -32,11 +32,7 @@ extern "C" __global__ void __launch_bounds__(AMK_CEILING_WARPS * 32 + 32, 1)
             const u32 bar = shared_address(full + slot),
                       to = shared_address(ring) + slot * AMK_CEILING_CHUNK;
 #if __CUDA_ARCH__ >= 900
-            asm volatile(
-                "{ .reg .b64 t; mbarrier.arrive.expect_tx.shared::cta.b64 t, [%0], %1; }" ::"r"(
-                    bar),
-                "n"(AMK_CEILING_CHUNK)
-                : "memory");
+            barrier_expect(bar, AMK_CEILING_CHUNK);
             asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], "
                          "[%1], %2, [%3];" ::"r"(to),
                          "l"(data), "n"(AMK_CEILING_CHUNK), "r"(bar)
@@ -46,8 +42,7 @@ extern "C" __global__ void __launch_bounds__(AMK_CEILING_WARPS * 32 + 32, 1)
                 asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to + at),
                              "l"(data + at)
                              : "memory");
-            asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(bar)
-                         : "memory");
+            arrive_after_copies(bar);
 #endif
             if (++slot == slots) slot = 0, parity ^= 1;
         }

@@ -1,9 +1,9 @@
-// Attention for steps of so many rows that they are those of long prompts, which read the same
-// positions. A task has the queries of a kv head for some rows.
+// Attention for steps of so many rows that they belong to long prompts and read the same positions.
+// A task has the queries of a kv head for some rows.
 //
 // The positions come through the memory of the ring in blocks of 64, and all warps read them there.
-// The queries of a set of rows are the rows of A: the fragments of a cache are those of two B as
-// well, each of 8 positions or elements. A team of warps has a set and a share of the positions,
+// The queries of a set of rows are the rows of A, and a fragment of a cache holds two fragments of
+// B, each with 8 positions or elements. A team of warps has a set and a share of the positions,
 // every n-th piece of 32; where the rows of a task are of several sequences, it goes over the
 // positions of each. What is added for a row does not depend on the other rows.
 #pragma once
@@ -35,7 +35,7 @@ template <class A> struct PromptBlock {
     }
 };
 
-// The blocks of positions that a task goes over, those of one sequence of its rows after the other.
+// The blocks of positions that a task goes over, one sequence of its rows after the other.
 // The rows of a sequence are in order.
 template <class A> struct BlockWalk {
     u32 end;         // of the task's rows
@@ -71,7 +71,7 @@ template <class A> struct BlockWalk {
 template <class A> struct BlockCopies {
     using B = PromptBlock<A>;
     static constexpr u32 PIECE_BYTES = 2 * A::GROUP_BYTES;
-    u32 number; // of the block, among those of the launch
+    u32 number; // of the block in the launch
     u32 full;   // the barrier of the first place
 
     AMK_DEVICE explicit BlockCopies(const Worker& w)
@@ -256,17 +256,10 @@ template <class A> AMK_DEVICE void attend_long(Worker& w, const Record& r) {
     if (w.lane == 0) fence_copies(); // the positions were written by stores
     const BlockWalk<A> walk(w, r.aux, end);
     BlockCopies<A>(w).begin(w, r, walk);
-    begin_block<A>(w, r.aux, end);
     load_queries<A, B>(w, r, end);
-    w.sync();
-    w.stamp(TRACE_INPUTS);
     SetFlash<A> f;
     attend_prompt<A>(w, r, f, walk);
     f.store(w);
-    w.stamp(TRACE_PRODUCT);
-    w.sync();
-    w.stamp(TRACE_GATHERED);
     join_shares<A, B>(w, r, end);
-    w.sync(); // the next task reuses the memory
 }
 #endif

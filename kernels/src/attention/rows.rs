@@ -17,7 +17,7 @@ use std::ops::Range;
 /// Queries of a set of rows: columns of a product of the tensor cores, or its rows in long steps.
 const QUERIES: u32 = 8;
 const LONG_QUERIES: u32 = 16;
-/// Steps of more rows are those of long prompts. Rows of many sequences are attended to one
+/// Steps of more rows mostly run long prompts. Rows of many sequences are attended to one
 /// sequence after the other by the larger sets, and there may be so many such rows.
 const MANY_SEQUENCES: u32 = 256;
 /// Sets that a task attends with at most.

@@ -12,13 +12,13 @@ template <class A> struct RowBlock {
     // Of a set: columns, rows, and their queries.
     static constexpr u32 COLUMNS = 8, SET = COLUMNS / A::GROUP, QUERIES = SET * A::GROUP;
     static constexpr u32 SETS = (AMK_ROW_BLOCK + SET - 1) / SET;
-    static constexpr u32 SHARES = A::TEAMS / SETS;      // of the positions, a team each
-    static constexpr u32 QUERY = (A::HEAD_DIM + 8) * 2; // bytes from query to query
+    static constexpr u32 SHARES = A::TEAMS / SETS; // of the positions, a team each
+    // Bytes from query to query, and from output to output.
+    static constexpr u32 QUERY = (A::HEAD_DIM + 8) * 2, OUTPUT = A::HEAD_DIM * 4;
     static constexpr u32 QUERIES_AT = AMK_ROW_BLOCK * TURN_BYTES,
                          SHARES_AT = QUERIES_AT + SETS * COLUMNS * QUERY,
                          OUTPUTS_AT = SHARES_AT + A::TEAMS * COLUMNS * sizeof(float2),
-                         OUTPUT = A::HEAD_DIM * 4, // bytes of an output
-        END = OUTPUTS_AT + A::TEAMS * COLUMNS * OUTPUT;
+                         END = OUTPUTS_AT + A::TEAMS * COLUMNS * OUTPUT;
     static_assert(SETS <= A::TEAMS && END <= AMK_SLOTS * AMK_CHUNK, "unsupported block of rows");
     // Where a pair of a query's elements is.
     AMK_DEVICE static u32 query_at(u32 set, u32 query, u32 d) {
@@ -26,8 +26,9 @@ template <class A> struct RowBlock {
     }
 };
 
-// Norms and rotates the queries of the rows below `end`, into the memory.
+// Norms and rotates the queries of the rows below `end` into the memory, for all warps.
 template <class A, class B> AMK_DEVICE void load_queries(Worker& w, const Record& r, u32 end) {
+    begin_block<A>(w, r.aux, end);
 #pragma unroll 1
     for (u32 item = w.warp; item < (end - r.aux) * A::GROUP; item += AMK_WARPS) {
         const u32 row = item / A::GROUP, head = item % A::GROUP;
@@ -40,6 +41,8 @@ template <class A, class B> AMK_DEVICE void load_queries(Worker& w, const Record
                 *(u32*)w.memory(B::query_at(row / B::SET, row % B::SET * A::GROUP + head,
                                             64 * j + 2 * w.lane)) = pack_bf16(x[j].x, x[j].y);
     }
+    w.sync();
+    w.stamp(TRACE_INPUTS);
 }
 
 // Attends with the columns of a set to a share of the positions of their rows, those below `end`.
@@ -95,8 +98,11 @@ template <class A> AMK_DEVICE void store_share(const Worker& w, const Flash<A>& 
     }
 }
 
-// Joins the shares of the rows below `end`, two dims a thread.
-template <class A, class B> AMK_DEVICE void join_shares(const Worker& w, const Record& r, u32 end) {
+// Joins the shares of the rows below `end` when all warps have stored theirs, two dims a thread.
+template <class A, class B> AMK_DEVICE void join_shares(Worker& w, const Record& r, u32 end) {
+    w.stamp(TRACE_PRODUCT);
+    w.sync();
+    w.stamp(TRACE_GATHERED);
     constexpr u32 PAIRS = A::GROUP * A::HEAD_DIM / 2;
     const float2* const shares = (const float2*)w.memory(B::SHARES_AT);
 #pragma unroll 1
@@ -120,16 +126,14 @@ template <class A, class B> AMK_DEVICE void join_shares(const Worker& w, const R
         *pair_at(w, r.output, pair, r.aux + row) = pack_bf16(m.o.x * scale, m.o.y * scale);
     }
     fence_copies();
+    w.sync(); // the next task reuses the memory
 }
 
 template <class A> AMK_DEVICE void attend_block(Worker& w, const Record& r) {
     using B = RowBlock<A>;
     const u32 end = min(r.aux + r.units, w.p.row_count);
     if (end <= r.aux) return;
-    begin_block<A>(w, r.aux, end);
     load_queries<A, B>(w, r, end);
-    w.sync();
-    w.stamp(TRACE_INPUTS);
     const u32 team = w.warp / A::TEAM, set = team / B::SHARES;
     if (r.aux + set * B::SET < end) {
         Flash<A> f;
@@ -137,10 +141,6 @@ template <class A> AMK_DEVICE void attend_block(Worker& w, const Record& r) {
         attend_share<A>(w, r, f, set, team % B::SHARES, end);
         store_share<A>(w, f);
     }
-    w.stamp(TRACE_PRODUCT);
-    w.sync();
-    w.stamp(TRACE_GATHERED);
     join_shares<A, B>(w, r, end);
-    w.sync(); // the next task reuses the memory
 }
 #endif
