@@ -84,14 +84,16 @@ fn attention_by(rows: &str, paged: &str, (packets, bytes): (&str, &str), heads: 
     let Heads { dim, group, cap, turned, still, copies, groups } = heads;
     let own = u32::from(rows != "0").to_string();
     let norm = (cap == 0.0 && !still).to_string();
-    let files =
-        ["begin", "cache", "turns", "fused", "rows", "wide", "prompts"].map(|file| format!("attention/{file}.cuh"));
+    // In long steps two sets of 64 queries where there are two teams.
+    let block = if rows.len() < 3 { 8 } else { 64 / group * if dim <= SMALL { 2 } else { 1 } };
+    let files = ["begin", "cache", "turns", "fused", "rows", "wide", "prompts"].map(|file| format!("attention/{file}"));
+    let files: Vec<String> = ["linear/wgmma".to_owned()].into_iter().chain(files).map(|file| file + ".cuh").collect();
     let defines = [
         ("AMK_ROWS", rows),
         ("AMK_PAGED", paged),
         ("AMK_ROW_PACKETS", packets),
         ("AMK_CACHE_BYTES", bytes),
-        ("AMK_ROW_BLOCK", "8"),
+        ("AMK_ROW_BLOCK", &block.to_string()),
         ("AMK_WORKERS", "1"),
         ("AMK_HEAD_DIM", &dim.max(SMALL).to_string()),
         ("AMK_KINDS", "2"),
@@ -109,7 +111,7 @@ fn attention_by(rows: &str, paged: &str, (packets, bytes): (&str, &str), heads: 
         ("TEST_CAP", &format!("{cap:?}f")),
         ("TEST_CAP_BITS", &format!("{:#x}u", cap.to_bits())),
     ];
-    run("attention", &files.each_ref().map(String::as_str), &defines)
+    run("attention", &files.iter().map(String::as_str).collect::<Vec<_>>(), &defines)
 }
 
 /// Steps of one row, with pages and without, and of several.

@@ -65,6 +65,21 @@ fn check_decoder(decoder: &Decoder, rows: u32) {
     assert!(error < MOST_DEVIATIONS, "{error} deviations");
 }
 
+/// With few workers the blocks of a long step's rows are attended to in more rounds.
+#[test]
+fn long_steps_of_few_workers_attend_in_more_rounds() {
+    for (of, rounds) in odd_heads().into_iter().zip([3, 2, 3]) {
+        let name = of.0.name;
+        let plan = decoder(of, 512, 12, 4).plan(Precision::BF16).expect("a plan");
+        let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
+        Image::build(&verified, &plan).expect("the image should be the program");
+        let attends = plan.phases.iter().filter(|phase| phase.kind().label() == "attend 0").count();
+        assert_eq!(attends, rounds, "{name}");
+        let code = source::generate(&plan, &VmOptions::default());
+        assert!(code.contains("attend_long<"), "{name}");
+    }
+}
+
 #[test]
 fn rows_over_caches_in_e4m3_compute_the_function_that_rounds_them() {
     for (family, dims) in cached() {
@@ -610,16 +625,26 @@ fn a_gpus_rows_compute_key_heads_of_many_queries_whatever_the_company() {
     check_widths_on_gpu(copied(), &[24, 48, 16, 128]);
 }
 
-/// Steps whose rows have their own attention: see `prompts.cuh`. Blocks of rows of long heads would
-/// be more than there are workers, which are few here.
-#[test]
-fn a_gpus_long_steps_compute_attention_of_all_kinds_whatever_the_company() {
+/// Steps whose rows have their own attention: see `prompts.cuh`.
+fn check_long_steps_on_gpu(of: impl IntoIterator<Item = (Family, BTreeMap<String, u32>)>) {
     let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
-    let windows = [windowed(20, 16), windowed(50, 48)];
-    for of in plain().into_iter().chain(windows).chain(odd_heads()).chain(partly_turned()) {
+    for of in of {
         println!("{}", of.0.name);
+        let plan = decoder(of.clone(), 512, 44, 270).plan(Precision::BF16).expect("a plan");
+        assert!(source::generate(&plan, &VmOptions::default()).contains("attend_long<"));
         wide_on_gpu(of, 512);
     }
+}
+
+#[test]
+fn a_gpus_long_steps_compute_attention_of_all_kinds_whatever_the_company() {
+    check_long_steps_on_gpu(plain().into_iter().chain([windowed(20, 16), windowed(50, 48)]).chain(partly_turned()));
+}
+
+#[test]
+fn a_gpus_long_steps_compute_heads_of_all_lengths_whatever_the_company() {
+    let heads = with("llama", &[("HEAD_DIM", 128), ("ROTARY", 128)]);
+    check_long_steps_on_gpu([heads].into_iter().chain(long_heads()).chain(odd_heads()));
 }
 
 #[test]

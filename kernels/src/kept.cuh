@@ -13,9 +13,10 @@ CopyList copies;                      // what the copying warps copy
 u64 tile_at[WIDE_PASSES][WIDE_UNITS]; // where the tiles of each pass over a unit are
 u32 order[AMK_ROWS], wanted;          // rows of the step whose logits are wanted, and their number
 u64 tape_end;                         // of this worker's tape
-u64 cache_full[WIDE_STAGES];          // barriers of the blocks of caches in memory,
-u32 cache_read[WIDE_STAGES];          // warps that have read them, and the blocks so far
-u32 cache_blocks;
+u64 cache_full[WIDE_STAGES];          // barriers of the blocks of caches in memory: they have come,
+u64 cache_empty[WIDE_STAGES];         // and all warps have read them
+u32 cache_page[WIDE_STAGES];          // the page that has the next block in each place
+u32 cache_blocks;                     // so far
 #else
 alignas(8) float residual[MAX_OWN_ROWS]; // fp32 residual of the rows this worker owns
 #endif

@@ -64,9 +64,14 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
     for (u32 head = 0; head < KV_HEADS; head++)
         for (u32 first = 0; first < AMK_ROWS; first += block) by_all<append_rows<A>>({block, INPUT, 0, LAYER, head, 0, HEAD, PLACES[LAYER], first, 0});
 #if AMK_WIDE
-    constexpr auto ATTEND = AMK_ROWS > BLOCK_ROWS ? attend_long<A> : attend_block<A>;
     for (u32 head = 0; head < KV_HEADS; head++)
-        for (u32 first = 0; first < AMK_ROWS; first += block) by_all<ATTEND>({block, INPUT, OUTPUT, LAYER, head, 0, 0, PLACES[LAYER], first, 0});
+        for (u32 first = 0; first < AMK_ROWS; first += block) {
+            const Record r = {block, INPUT, OUTPUT, LAYER, head, 0, 0, PLACES[LAYER], first, 0};
+            if constexpr (AMK_ROWS > BLOCK_ROWS)
+                by_all<attend_long<A>>(r);
+            else
+                by_all<attend_block<A>>(r);
+        }
 #else
     for (u32 head = 0; head < KV_HEADS; head++)
         for (u32 split = 0; split < SPLITS; split++) by_all<attend_rows<A>>({1, INPUT, LSE, LAYER, head, 0, OUTPUT, PLACES[LAYER], split, PARTIAL});
@@ -101,7 +106,7 @@ int main() {
     packets.resize(AMK_ROW_WORDS * AMK_ROWS * (1 + AMK_ROW_PACKETS) + (1 << 16));
     fill_tables(tables, 4 * BLOCKS, PAGES);
     params.kv = caches.data(), params.packets = packets.data(), params.page_tables = tables;
-    const u32 long_rows = AMK_ROWS > 8 ? 11 : 4;
+    const u32 long_rows = AMK_ROWS > BLOCK_ROWS ? 30 : AMK_ROWS > 8 ? 11 : 4;
     step<0>({70, 5, 300}, {3, 1, long_rows}), step<1>({70, 5, 300}, {3, 1, long_rows});
     step<0>({0, 126}, {1, 3}), step<1>({0, 126}, {1, 3});
     printf("ok\n");

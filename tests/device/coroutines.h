@@ -71,7 +71,8 @@ struct Barrier {
         while (generation == before) next();
     }
 };
-static Barrier of_block = {THREADS, 0, 0}, of_warp[AMK_WARPS];
+static Barrier of_block = {THREADS, 0, 0}, of_warp[AMK_WARPS], of_some[16];
+static u32 voted[16][2]; // at a barrier of some warps, by its generation
 static u64 exchanged[THREADS];
 
 // The value of another lane.
@@ -90,6 +91,16 @@ static u32 __ballot_sync(u32, bool x) {
     u32 votes = 0;
     for (u32 lane = 0; lane < 32; lane++) votes |= (u32)from_lane(x, lane) << lane;
     return votes;
+}
+static void sync_warps(u32 barrier, u32 warps) { of_some[barrier].size = warps * 32, of_some[barrier].wait(); }
+static bool any_of_warps(u32 barrier, u32 warps, bool x) {
+    u32& votes = voted[barrier][of_some[barrier].generation % 2];
+    votes |= x;
+    sync_warps(barrier, warps);
+    const bool found = votes;
+    sync_warps(barrier, warps);
+    votes = 0;
+    return found;
 }
 static u32 __popc(u32 x) { return __builtin_popcount(x); }
 static void __syncwarp() { of_warp[running / 32].wait(); }
@@ -110,6 +121,7 @@ static float __fmul_rn(float a, float b) { return a * b; }
 static float __fdiv_rn(float a, float b) { return a / b; }
 static float __fadd_rn(float a, float b) { return a + b; }
 static u32 min(u32 a, u32 b) { return a < b ? a : b; }
+static u32 max(u32 a, u32 b) { return a < b ? b : a; }
 static void atomicOr(u32* to, u32 bits) { *to |= bits; }
 static uint4 load_relaxed(const u64* p) { uint4 v; memcpy(&v, p, 16); return v; }
 static uint4 load_cached(const u64* p) { return load_relaxed(p); }
@@ -118,4 +130,5 @@ static void store_relaxed_u32(u32* p, u32 value) { *p = value; }
 static uint2 load_relaxed_one(const u64* p) { uint2 v; memcpy(&v, p, 8); return v; }
 static uint2 load_cached_one(const u64* p) { return load_relaxed_one(p); }
 static void fence_copies() {}
+static void fence_shared_copies() {}
 static dim gridDim = {1}, blockIdx = {0};

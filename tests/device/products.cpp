@@ -11,7 +11,6 @@ constexpr u32 INPUT = 0, OUTPUT = 1 << 14, NORM = 16, EPOCH = 7;
 static u32 load_shared_word(u32 at) { return shared_at<u32>(at); }
 static u32 load_shared_half(u32 at) { return shared_at<u16>(at); }
 static u32 load_shared_byte(u32 at) { return shared_at<u8>(at); }
-static uint4 load_matrices(u32) { exit(printf("no tiles of bf16\n")); }
 static u32 __byte_perm(u32 a, u32 b, u32 selectors) { return permute(a, b, selectors); }
 template <u32 MASK> static u32 masked(u32 x, u32 bits) { return (x & MASK) | bits; }
 static u32 fma_bf16(u32, u32, u32) { exit(printf("nothing is decoded\n")); }

@@ -51,12 +51,14 @@ constexpr u32 WIDE_MEMORY = AMK_SLOTS * AMK_CHUNK;
 static u64& arrivals(u32 barrier) { return *(u64*)(arena + barrier); }
 static void barrier_expect(u32, u32) {}
 static void arrive_after_copies(u32 barrier) { arrivals(barrier)++; }
+static bool barrier_arrive_last(u32 barrier) { return ++arrivals(barrier) % AMK_WARPS == 0; }
 static void await_stage(const Worker&, u32 barrier, u32 parity) {
     while ((arrivals(barrier) / 32 & 1) == parity) next();
 }
 template <class To, class From> static void copy_runs(u32 lane, u32 count, u32 bytes, u32, To to, From from) {
     for (u32 k = lane; k < count; k += 32) memcpy(arena + to(k), from(k), bytes);
 }
+static void copy_4(u32 to, const void* from) { memcpy(arena + to, from, 4); }
 #endif
 static Params params;
 static Record record;

@@ -54,7 +54,6 @@ static void store_shared(u32 at, const uint4& value) {
     if (at % sizeof(value)) exit(printf("a shared address is not aligned: %u\n", at));
     memcpy(arena + at, &value, sizeof(value));
 }
-static u32 count_shared(u32* at) { return (*at)++; }
 
 static void prefetch_line(const void*) {}
 
@@ -101,6 +100,22 @@ static void mma(float (&d)[4], const uint4& a, u32 b0, u32 b1) {
     }
     __syncwarp();
 }
+// Four matrices of 8 rows, each named by a lane; transposed or not.
+static uint4 of_matrices(u32 row, bool transposed) {
+    const u32 lane = running % 32, warp = running - lane;
+    fragments[running].word[0] = row;
+    __syncwarp();
+    u32 words[4];
+    for (u32 m = 0; m < 4; m++) {
+        const auto at = [&](u32 row, u32 column) { return shared_at<u16>(fragments[warp + m * 8 + row].word[0] + column * 2); };
+        const u32 row = lane / 4, column = lane % 4 * 2;
+        words[m] = transposed ? at(column, row) | at(column + 1, row) << 16 : at(row, column) | at(row, column + 1) << 16;
+    }
+    __syncwarp();
+    return {words[0], words[1], words[2], words[3]};
+}
+static uint4 load_matrices(u32 row) { return of_matrices(row, false); }
+static uint4 load_transposed(u32 row) { return of_matrices(row, true); }
 static u32 transpose_8x8(u32 v) {
     const u32 lane = running % 32, warp = running - lane;
     fragments[running].word[0] = v;

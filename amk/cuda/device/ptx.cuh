@@ -17,6 +17,20 @@ AMK_DEVICE u32 shared_address(const void* p) { return (u32)__cvta_generic_to_sha
 // in all code that follows.
 AMK_DEVICE bool any(bool x) { return __any_sync(~0u, x); }
 AMK_DEVICE bool all(bool x) { return __all_sync(~0u, x); }
+// Barriers of some warps, numbered 3 to 15.
+AMK_DEVICE void sync_warps(u32 barrier, u32 warps) {
+    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(warps * 32) : "memory");
+}
+// The same, and whether `x` of any of their threads.
+AMK_DEVICE bool any_of_warps(u32 barrier, u32 warps, bool x) {
+    u32 found;
+    asm volatile("{.reg .pred p, q; setp.ne.u32 p, %3, 0; bar.red.or.pred q, %1, %2, p; "
+                 "selp.u32 %0, 1, 0, q;}"
+                 : "=r"(found)
+                 : "r"(barrier), "r"(warps * 32), "r"((u32)x)
+                 : "memory");
+    return found;
+}
 
 // ---- mbarrier ----
 AMK_DEVICE void barrier_init(u32 bar, u32 count) {
@@ -24,6 +38,20 @@ AMK_DEVICE void barrier_init(u32 bar, u32 count) {
 }
 AMK_DEVICE void barrier_arrive(u32 bar) {
     asm volatile("{ .reg .b64 t; mbarrier.arrive.shared::cta.b64 t, [%0]; }" ::"r"(bar) : "memory");
+}
+// Arrives. Returns whether it is the last one to do so, which comes after all others.
+AMK_DEVICE bool barrier_arrive_last(u32 bar) {
+    u32 last;
+    asm volatile("{ .reg .b64 t; .reg .u32 n; .reg .pred p, q;\n"
+                 "mbarrier.arrive.shared::cta.b64 t, [%1];\n"
+                 "mbarrier.pending_count.b64 n, t;\n"
+                 "setp.eq.u32 p, n, 1;\n"
+                 "@p mbarrier.test_wait.shared::cta.b64 q, [%1], t;\n"
+                 "selp.u32 %0, 1, 0, p; }"
+                 : "=r"(last)
+                 : "r"(bar)
+                 : "memory");
+    return last;
 }
 // Arrives, and has the barrier wait for the bytes of copies to come.
 AMK_DEVICE void barrier_expect(u32 bar, u32 bytes) {
@@ -171,6 +199,14 @@ AMK_DEVICE uint4 load_matrices(u32 row) {
                  : "r"(row));
     return v;
 }
+// Likewise, each matrix transposed: the lane gets words of its columns.
+AMK_DEVICE uint4 load_transposed(u32 row) {
+    uint4 v;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                 : "r"(row));
+    return v;
+}
 AMK_DEVICE uint2 load_shared_two(u32 address) {
     uint2 v;
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address));
@@ -199,16 +235,6 @@ AMK_DEVICE float load_shared_one(u32 address) {
     float v;
     asm volatile("ld.shared.f32 %0, [%1];" : "=f"(v) : "r"(address));
     return v;
-}
-// Adds one to a word of the shared memory, in order with what the thread does before and after.
-// Returns what it was.
-AMK_DEVICE u32 count_shared(u32* at) {
-    u32 was;
-    asm volatile("atom.acq_rel.cta.shared::cta.add.u32 %0, [%1], 1;"
-                 : "=r"(was)
-                 : "r"(shared_address(at))
-                 : "memory");
-    return was;
 }
 // Reads a word that other threads write atomically. (An atomic addition of 0 would first be reduced
 // over the lanes.)

@@ -40,7 +40,8 @@ AMK_DEVICE void begin_stages(Shared& s) {
     for (u32 i = 0; threadIdx.x == 0 && i < WIDE_STAGES; i++)
         barrier_init(shared_address(s.stage_full + i), 33),
             barrier_init(shared_address(s.stage_empty + i), AMK_WARPS),
-            barrier_init(shared_address(s.cache_full + i), 33), s.cache_read[i] = 0;
+            barrier_init(shared_address(s.cache_full + i), 33),
+            barrier_init(shared_address(s.cache_empty + i), AMK_WARPS);
     if (threadIdx.x == 0)
         barrier_init(shared_address(&s.copies_listed), 1),
             barrier_init(shared_address(&s.inputs_written), 1),

@@ -1,37 +1,51 @@
 // Attention for steps of so many rows that they belong to long prompts and read the same positions.
 // A task has the queries of a kv head for some rows.
 //
-// The positions come through the memory of the ring in blocks of 64, and all warps read them there.
-// The queries of a set of rows are the rows of A, and a fragment of a cache holds two fragments of
-// B, each with 8 positions or elements. A team of warps has a set and a share of the positions,
-// every n-th piece of 32; where the rows of a task are of several sequences, it goes over the
-// positions of each. What is added for a row does not depend on the other rows.
+// The positions come through the memory of the ring in blocks of 64. A set of rows has up to 64
+// queries. A team of warpgroups has a set and a share of the positions, every n-th block; where the
+// rows of a task are of several sequences, it goes over the positions of each.
+//
+// Keys are A, a set's queries the columns of B: a warp has the scores of 16 positions, a warpgroup
+// of the team those of its own queries. Values are A, too, and the weights of all queries the rows
+// of B: a warp has the sums of 16 elements. So a fragment of the cache is read once or twice.
+// What is added for a row does not depend on the other rows.
 #pragma once
 #include "../linear/stages.cuh"
 #include "wide.cuh"
 
 #if AMK_WIDE
 template <class A> struct PromptBlock {
-    // Of a set: rows of A, rows of the step, their queries, and bytes of these as fragments.
-    static constexpr u32 COLUMNS = 16, SET = COLUMNS / A::GROUP, QUERIES = SET * A::GROUP,
-                         QUERY_BYTES = A::TILES * 512;
-    static constexpr u32 SETS = (AMK_ROW_BLOCK + SET - 1) / SET;
-    static constexpr u32 SHARES = A::TEAMS / SETS; // of the positions, a team each
-    static constexpr u32 QUERIES_AT = AMK_ROW_BLOCK * TURN_BYTES,
+    // Of a set: columns, rows of the step, and their queries.
+    static constexpr u32 COLUMNS = 64, SET = COLUMNS / A::GROUP, QUERIES = SET * A::GROUP;
+    // Warpgroups of a team, each with up to 64 elements; columns whose scores each computes.
+    static constexpr u32 TEAM = A::HEAD_DIM <= 64    ? 1
+                                : A::HEAD_DIM <= 128 ? 2
+                                                     : 4,
+                         OWN = COLUMNS / TEAM;
+    static constexpr u32 TEAMS = AMK_WARPS / 4 / TEAM, SETS = (AMK_ROW_BLOCK + SET - 1) / SET;
+    static constexpr u32 SHARES = TEAMS / SETS; // of the positions, a team each
+    // Of each team: the weights of a block, or what its warps exchange.
+    static constexpr u32 WEIGHT_BYTES = 64 * LINE, WEIGHTS_END = TEAMS * WEIGHT_BYTES;
+    // The rows' turns lie where all this does later.
+    static constexpr u32 TURNS = AMK_ROW_BLOCK * TURN_BYTES,
+                         QUERY_BYTES = (A::HEAD_DIM + 63) / 64 * COLUMNS * LINE, // of a set
+        QUERIES_AT = ((TURNS > WEIGHTS_END ? TURNS : WEIGHTS_END) + 1023) / 1024 * 1024,
                          CACHE_AT = QUERIES_AT + SETS * QUERY_BYTES,
                          FIT = (WIDE_MEMORY - CACHE_AT) / A::BLOCK_BYTES,
                          BLOCKS = FIT < WIDE_STAGES ? FIT : WIDE_STAGES; // in memory
-    // In the same memory, when all positions are read. Neighbouring outputs are in different banks.
-    static constexpr u32 SHARES_AT = 0, OUTPUTS_AT = A::TEAMS * COLUMNS * sizeof(float2),
-                         OUTPUT = (A::HEAD_DIM + 16) * 4,
-                         END = OUTPUTS_AT + A::TEAMS * COLUMNS * OUTPUT;
-    static_assert(SETS <= A::TEAMS && CACHE_AT < WIDE_MEMORY && BLOCKS > 1 && END <= WIDE_MEMORY,
+    // When all positions are read. Neighbouring outputs are in different banks.
+    static constexpr u32 SHARES_AT = WEIGHTS_END,
+                         OUTPUTS_AT = SHARES_AT + TEAMS * COLUMNS * sizeof(float2),
+                         OUTPUT = (A::HEAD_DIM + 8) * 4,
+                         END = OUTPUTS_AT + TEAMS * COLUMNS * OUTPUT;
+    static_assert(TEAMS * COLUMNS * 4 <= sizeof(Kept::running), "a place for the maxima");
+    static_assert(SETS <= TEAMS && CACHE_AT < WIDE_MEMORY && BLOCKS > 1 && END <= WIDE_MEMORY,
                   "unsupported block of rows");
-    // Where the fragments of a set have a pair of a query's elements.
+    // Where a pair of a query's elements is, in the order of a fragment's.
     AMK_DEVICE static u32 query_at(u32 set, u32 query, u32 d) {
-        const u32 c = d % 16;
-        return QUERIES_AT + set * QUERY_BYTES + d / 16 * 512 + (query % 8 * 4 + c / 4) * 16 +
-               (query / 8 + c % 4 / 2 * 2) * 4;
+        const u32 at = d % 64 / 16 * 32 + (d % 16 / 4 + d % 4 / 2 * 4) * 4;
+        return QUERIES_AT + set * QUERY_BYTES +
+               input_place(COLUMNS * LINE, query, d / 64 * 8 + at / 16) + at % 16;
     }
 };
 
@@ -56,7 +70,7 @@ template <class A> struct BlockWalk {
         block = A::begin(w.s.rows[from].pos) / 64, last = w.s.rows[until - 1].pos / 64;
     }
     AMK_DEVICE bool ended() const { return from >= end; }
-    // Pieces of the block with positions of the sequence.
+    // Pieces of 32 positions of the block that have some of the sequence.
     AMK_DEVICE u32 pieces(const Worker& w) const {
         return block < last ? 2 : w.s.rows[until - 1].pos / 32 % 2 + 1;
     }
@@ -70,7 +84,6 @@ template <class A> struct BlockWalk {
 // The blocks of a task in memory. Each is replaced by the warp that is the last one to read it.
 template <class A> struct BlockCopies {
     using B = PromptBlock<A>;
-    static constexpr u32 PIECE_BYTES = 2 * A::GROUP_BYTES;
     u32 number; // of the block in the launch
     u32 full;   // the barrier of the first place
 
@@ -80,22 +93,30 @@ template <class A> struct BlockCopies {
     AMK_DEVICE static u32 at(const Worker& w, u32 number) {
         return w.data + B::CACHE_AT + place(number) * A::BLOCK_BYTES;
     }
-    // Asks for a block, by a warp.
-    AMK_DEVICE void request(const Worker& w, const Record& r, const BlockWalk<A>& walk,
-                            u32 number) const {
-        const u8* from = page_block<A>(w, walk.from, r.layer, r.row, walk.block);
-        const u32 barrier = full + 8 * place(number), bytes = walk.pieces(w) * PIECE_BYTES;
+    // The number of the page that has the block that `walk` is at.
+    AMK_DEVICE static const u32* page(const Worker& w, const BlockWalk<A>& walk) {
+        return w.p.page_tables + w.s.rows[walk.from].pages + A::entry(walk.block);
+    }
+    // Asks for a block on a page, by a warp, and for the number of the page that is in its place
+    // after it.
+    AMK_DEVICE void request(const Worker& w, const Record& r, BlockWalk<A> walk, u32 number,
+                            u64 page) const {
+        const u8* from = w.p.kv + A::in_page(page, r.layer, r.row);
+        const u32 barrier = full + 8 * place(number), bytes = walk.pieces(w) * 2 * A::GROUP_BYTES;
         if (w.lane == 0) barrier_expect(barrier, bytes);
         copy_runs(
             w.lane, 1, bytes, barrier, [&](u32) { return at(w, number); },
             [&](u32) { return from; });
+        walk.skip(w, B::BLOCKS);
+        if (w.lane == 0 && !walk.ended())
+            copy_4(shared_address(w.s.cache_page + place(number)), this->page(w, walk));
         arrive_after_copies(barrier);
     }
     // Asks for the first blocks, each by a warp.
     AMK_DEVICE void begin(const Worker& w, const Record& r, BlockWalk<A> walk) const {
         if (w.warp >= B::BLOCKS) return;
         walk.skip(w, w.warp);
-        if (any(!walk.ended())) request(w, r, walk, number + w.warp);
+        if (any(!walk.ended())) request(w, r, walk, number + w.warp, *page(w, walk));
     }
     AMK_DEVICE void await(const Worker& w) const {
         await_stage(w, full + 8 * place(number), number / B::BLOCKS & 1);
@@ -103,149 +124,255 @@ template <class A> struct BlockCopies {
     // The warp has read the block, which `walk` is at.
     AMK_DEVICE void release(const Worker& w, const Record& r, BlockWalk<A> walk) {
         __syncwarp();
-        u32 before = 0;
-        if (w.lane == 0) before = count_shared(w.s.cache_read + place(number));
-        if (any(__shfl_sync(~0u, before, 0) % AMK_WARPS == AMK_WARPS - 1)) {
+        bool last = false;
+        if (w.lane == 0)
+            last = barrier_arrive_last(shared_address(w.s.cache_empty + place(number)));
+        if (any(__shfl_sync(~0u, last, 0))) {
             walk.skip(w, B::BLOCKS);
-            if (any(!walk.ended())) request(w, r, walk, number + B::BLOCKS);
+            if (any(!walk.ended()))
+                request(w, r, walk, number + B::BLOCKS, w.s.cache_page[place(number)]);
         }
         number++;
     }
 };
 
-// Online softmax of a set's queries, of which a lane has two.
-template <class A> struct SetFlash {
-    float even[A::OUT_TILES][4], odd[A::OUT_TILES][4]; // elements of the values
-    float top[2], sum[2];                              // sums of the lane's positions
+// Online softmax of a set's queries over a share of the positions, by a warp of a team. A lane has
+// two columns of every 8, and two rows of A.
+template <class A> struct PromptFlash {
+    using B = PromptBlock<A>;
+    static constexpr u32 FEW = 4; // fragments of keys in registers
+    // Scores grow by so much before sums are rescaled: the exponents of weights have room.
+    static constexpr float RISE = 32;
+    float o[B::COLUMNS / 8][4]; // sums of elements of the values
+    float sum[B::OWN / 8][2];   // sums of weights, of the lane's positions
+    u32 team, part, set;        // part: of the team
+    u32 memory;                 // its shared address
 
-    AMK_DEVICE SetFlash() : top{-1e30f, -1e30f}, sum{0, 0} {
-#pragma unroll
-        for (int j = 0; j < A::OUT_TILES; j++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) even[j][i] = odd[j][i] = 0;
+    AMK_DEVICE explicit PromptFlash(const Worker& w)
+        : o(), sum(), team(w.warp / (4 * B::TEAM)), part(w.warp / 4 % B::TEAM),
+          set(team / B::SHARES), memory(w.data) {
+        if (of_team(w) < B::COLUMNS) store_shared(tops(w) + 4 * of_team(w), -1e30f, true);
     }
-    // Adds a piece of 32 positions from `first` on. Of a query, those below its limit count.
-    AMK_DEVICE void add(const Worker& w, u32 query, u32 keys, u32 first, uint2 limit, u32 part) {
-        float s[4][4] = {};
-#pragma unroll 4
-        for (int j = 0; j < A::TILES; j++) {
-            const uint4 q = load_shared(query + 512 * j);
+    AMK_DEVICE u32 share() const { return team % B::SHARES; }
+    // The thread's number in the team.
+    AMK_DEVICE u32 of_team(const Worker& w) const { return w.thread() - team * B::TEAM * 128; }
+    // What scores are relative to, of each column.
+    AMK_DEVICE u32 tops(const Worker& w) const {
+        return shared_address(w.s.running) + team * B::COLUMNS * 4;
+    }
+    AMK_DEVICE u32 weights() const { return memory + team * B::WEIGHT_BYTES; }
+    // What a warp has for the columns of the team.
+    AMK_DEVICE u32 of_warp(u32 warp) const { return weights() + warp % 4 * B::COLUMNS * 4; }
+    // What sums are multiplied by when the maxima rise.
+    AMK_DEVICE u32 factors() const { return weights() + 4 * B::COLUMNS * 4; }
+    AMK_DEVICE void sync_team() const { sync_warps(3 + team, 4 * B::TEAM); }
+    // The lane's first column of 8, of the team's or the warpgroup's.
+    AMK_DEVICE static u32 column(const Worker& w, u32 b) { return 8 * b + 2 * (w.lane & 3); }
+    AMK_DEVICE u32 own_column(const Worker& w, u32 b) const { return part * B::OWN + column(w, b); }
+
+    // Adds a block of 64 positions from `first` on, at shared address `block`. `within`: all of
+    // them count for all rows of the set. `pieces` of 32 are there.
+    template <class L>
+    AMK_DEVICE void add(Worker& w, u32 block, u32 first, u32 pieces, bool within, L limit) {
+        float s[B::OWN / 8][4];
+        multiply_keys(w, block, s);
+        limit_scores(w, first, within, limit, s);
+        float2 top[B::OWN / 8];
+        // All warps have multiplied by the weights before.
+        if (any_of_warps(3 + team, 4 * B::TEAM, rises(w, s, top))) {
+            raise(w, s);
+            load_tops(w, top);
+        }
+        weigh(w, s, top);
+        uint4 value[4];
+        load_values(w, block, pieces, value);
+        sync_team();
+        multiply_values(w, value);
+#pragma unroll
+        for (int b = 0; b < B::OWN / 8; b++)
+            sum[b][0] += s[b][0] + s[b][2], sum[b][1] += s[b][1] + s[b][3];
+        wgmma_end();
+    }
+    AMK_DEVICE void multiply_keys(const Worker& w, u32 block, float (&s)[B::OWN / 8][4]) const {
+#pragma unroll
+        for (int b = 0; b < B::OWN / 8; b++) s[b][0] = s[b][1] = s[b][2] = s[b][3] = 0;
+        const u32 keys = block + w.warp % 4 * A::GROUP_BYTES + w.lane * CACHE_LANE;
+        const u32 queries = memory + B::QUERIES_AT + set * B::QUERY_BYTES + part * B::OWN * LINE;
+#pragma unroll
+        for (int from = 0; from < A::TILES; from += FEW) {
+            uint4 key[FEW];
+#pragma unroll
+            for (int j = 0; j < FEW && from + j < A::TILES; j++)
+                key[j] = load_shared_tile(keys + (from + j) * CACHE_TILE);
+            wgmma_begin();
+#pragma unroll
+            for (int j = 0; j < FEW && from + j < A::TILES; j++)
+                multiply_columns<B::OWN>(w.lane, s, key[j],
+                                         queries + (from + j) / 4 * (B::COLUMNS * LINE) +
+                                             (from + j) % 4 * 32);
+            wgmma_issue();
+            wgmma_end();
+        }
+    }
+    // Turns products of keys and queries into scores, those of positions that count for the query.
+    template <class L>
+    AMK_DEVICE void limit_scores(const Worker& w, u32 first, bool within, L limit,
+                                 float (&s)[B::OWN / 8][4]) const {
+#pragma unroll
+        for (int b = 0; b < B::OWN / 8; b++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) s[b][i] = score<A>(w, s[b][i]);
+        if (any(within)) return;
+        const u32 position = first + w.warp % 4 * 16 + (w.lane >> 2);
+#pragma unroll
+        for (int b = 0; b < B::OWN / 8; b++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+                const u32 end = limit(own_column(w, b) + i % 2);
+                if (!Flash<A>::has(position + i / 2 * 8, end, end))
+                    s[b][i] = __uint_as_float(0xff800000u);
+            }
+    }
+    AMK_DEVICE void load_tops(const Worker& w, float2 (&top)[B::OWN / 8]) const {
+#pragma unroll
+        for (int b = 0; b < B::OWN / 8; b++)
+            top[b] = load_shared_pair(tops(w) + 4 * own_column(w, b));
+    }
+    // Whether a score is too far above the maximum so far.
+    AMK_DEVICE bool rises(const Worker& w, const float (&s)[B::OWN / 8][4],
+                          float2 (&top)[B::OWN / 8]) const {
+        load_tops(w, top);
+        bool above = false;
+#pragma unroll
+        for (int b = 0; b < B::OWN / 8; b++)
+            above |= fmaxf(s[b][0], s[b][2]) > top[b].x + RISE ||
+                     fmaxf(s[b][1], s[b][3]) > top[b].y + RISE;
+        return above;
+    }
+    // Rescales to the maxima of the columns that have risen.
+    AMK_DEVICE void raise(const Worker& w, const float (&s)[B::OWN / 8][4]) {
+#pragma unroll
+        for (int b = 0; b < B::OWN / 8; b++)
+            store_of_warp(w, b, fmaxf(s[b][0], s[b][2]), fmaxf(s[b][1], s[b][3]),
+                          [](float x, float y) { return fmaxf(x, y); });
+        sync_team();
+        if (const u32 column = of_team(w); column < B::COLUMNS) {
+            float most = load_shared_one(of_warp(0) + 4 * column);
+            for (u32 warp = 1; warp < 4; warp++)
+                most = fmaxf(most, load_shared_one(of_warp(warp) + 4 * column));
+            const u32 at = tops(w) + 4 * column;
+            const float top = load_shared_one(at), next = most > top + RISE ? most : top;
+            store_shared(at, next, true);
+            store_shared(factors() + 4 * column, exp2_fast(top - next), true);
+        }
+        sync_team();
+#pragma unroll
+        for (int b = 0; b < B::COLUMNS / 8; b++) {
+            const float2 by = load_shared_pair(factors() + 4 * column(w, b));
+            o[b][0] *= by.x, o[b][1] *= by.y, o[b][2] *= by.x, o[b][3] *= by.y;
+        }
+#pragma unroll
+        for (int b = 0; b < B::OWN / 8; b++) {
+            const float2 by = load_shared_pair(factors() + 4 * own_column(w, b));
+            sum[b][0] *= by.x, sum[b][1] *= by.y;
+        }
+        sync_team(); // the factors lie where weights come
+    }
+    // Stores what a warp's lanes have for two of the warpgroup's columns.
+    template <class F>
+    AMK_DEVICE void store_of_warp(const Worker& w, u32 b, float x, float y, F join) const {
+#pragma unroll
+        for (u32 by = 4; by <= 16; by *= 2)
+            x = join(x, __shfl_xor_sync(~0u, x, by)), y = join(y, __shfl_xor_sync(~0u, y, by));
+        const u32 to = of_warp(w.warp) + 4 * own_column(w, b);
+        store_shared(to, x, w.lane < 4), store_shared(to + 4, y, w.lane < 4);
+    }
+    // Turns scores into weights, and stores these.
+    AMK_DEVICE void weigh(const Worker& w, float (&s)[B::OWN / 8][4],
+                          const float2 (&top)[B::OWN / 8]) const {
+        const u32 position = w.warp % 4 * 16 + (w.lane >> 2);
+#pragma unroll
+        for (int b = 0; b < B::OWN / 8; b++) {
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                s[b][i] = exp2_fast(s[b][i] - (i % 2 ? top[b].y : top[b].x));
+            const u32 to =
+                weights() + input_place(0, position, part * B::OWN / 8 + b) + (w.lane & 3) * 4;
+            store_shared(to, __uint_as_float(pack_bf16(s[b][0], s[b][1])), true);
+            store_shared(to + 8 * LINE, __uint_as_float(pack_bf16(s[b][2], s[b][3])), true);
+        }
+        fence_shared_copies();
+    }
+    AMK_DEVICE void load_values(const Worker& w, u32 block, u32 pieces, uint4 (&value)[4]) const {
+        // Elements beyond the last tile are nobody's.
+        const u32 tile = min(part * 4 + w.warp % 4, A::TILES - 1u);
+        const u32 values = block + A::GROUP_BYTES / 2 + tile * CACHE_TILE + w.lane * CACHE_LANE;
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            value[i] = load_shared_tile(values + i * A::GROUP_BYTES);
+            if (i / 2 >= pieces) value[i] = make_uint4(0, 0, 0, 0); // nothing has come there
+        }
+    }
+    // Begins to multiply by the weights.
+    AMK_DEVICE void multiply_values(const Worker& w, const uint4 (&value)[4]) {
+        wgmma_begin();
+#pragma unroll
+        for (int i = 0; i < 4; i++) multiply_rows(w.lane, o, value[i], weights() + i * 16 * LINE);
+        wgmma_issue();
+    }
+    // Stores the team's share, behind the weights.
+    AMK_DEVICE void store(Worker& w) const {
+        w.sync(); // all have multiplied by the weights
+#pragma unroll
+        for (int b = 0; b < B::OWN / 8; b++)
+            store_of_warp(w, b, sum[b][0], sum[b][1], [](float x, float y) { return x + y; });
+        w.sync();
+        if (const u32 column = of_team(w); column < B::COLUMNS) {
+            float sum = 0;
+            for (u32 warp = 0; warp < 4; warp++) sum += load_shared_one(of_warp(warp) + 4 * column);
+            ((float2*)w.memory(B::SHARES_AT))[team * B::COLUMNS + column] =
+                make_float2(load_shared_one(tops(w) + 4 * column), sum);
+        }
+        const u32 tile = part * 4 + w.warp % 4;
+        if (tile >= A::TILES) return;
+#pragma unroll
+        for (int b = 0; b < B::COLUMNS / 8; b++)
 #pragma unroll
             for (int i = 0; i < 2; i++) {
-                const uint4 key = load_shared_tile(keys + i * A::GROUP_BYTES + j * CACHE_TILE);
-                mma(s[2 * i], q, key.x, key.z), mma(s[2 * i + 1], q, key.y, key.w);
+                const u32 output = team * B::COLUMNS + column(w, b) + i;
+                *(float2*)w.memory(B::OUTPUTS_AT + output * B::OUTPUT +
+                                   (tile * 16 + (w.lane >> 2) * 2) * 4) =
+                    make_float2(o[b][i], o[b][i + 2]);
             }
-        }
-        uint4 p[2];
-        weigh(w, s, first, limit, p);
-        const u32 values = keys + A::GROUP_BYTES / 2 + part * A::OUT_TILES * CACHE_TILE;
-#pragma unroll
-        for (int j = 0; j < A::OUT_TILES; j++)
-#pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const uint4 value = load_shared_tile(values + i * A::GROUP_BYTES + j * CACHE_TILE);
-                mma(even[j], p[i], value.x, value.z), mma(odd[j], p[i], value.y, value.w);
-            }
-    }
-    // Turns products of queries and keys into weights.
-    AMK_DEVICE void weigh(const Worker& w, float (&s)[4][4], u32 first, uint2 limit,
-                          uint4 (&p)[2]) {
-        const u32 own = first + 2 * (w.lane & 3);
-        float most[2] = {top[0], top[1]};
-#pragma unroll
-        for (int i = 0; i < 16; i++) s[i / 4][i % 4] = score<A>(w, s[i / 4][i % 4]);
-        const auto within = [&](u32 limit) {
-            return first + 32 <= limit && (A::WINDOW == 0 || first + A::WINDOW >= limit);
-        };
-        if (__ballot_sync(~0u, !within(limit.x) || !within(limit.y)))
-#pragma unroll
-            for (int i = 0; i < 16; i++) {
-                const u32 position = own + i / 4 * 8 + i % 2, end = i % 4 < 2 ? limit.x : limit.y;
-                if (!Flash<A>::has(position, end, end))
-                    s[i / 4][i % 4] = __uint_as_float(0xff800000u);
-            }
-#pragma unroll
-        for (int i = 0; i < 16; i++) most[i % 4 / 2] = fmaxf(most[i % 4 / 2], s[i / 4][i % 4]);
-#pragma unroll
-        for (int h = 0; h < 2; h++)
-            most[h] = fmaxf(most[h], __shfl_xor_sync(~0u, most[h], 1)),
-            most[h] = fmaxf(most[h], __shfl_xor_sync(~0u, most[h], 2));
-        if (__ballot_sync(~0u, most[0] > top[0] || most[1] > top[1])) raise(most);
-#pragma unroll
-        for (int i = 0; i < 16; i++) {
-            float& x = s[i / 4][i % 4];
-            x = exp2_fast(x - most[i % 4 / 2]), sum[i % 4 / 2] += x;
-        }
-#pragma unroll
-        for (int i = 0; i < 2; i++)
-            p[i] =
-                make_uint4(pack_bf16(s[2 * i][0], s[2 * i][1]), pack_bf16(s[2 * i][2], s[2 * i][3]),
-                           pack_bf16(s[2 * i + 1][0], s[2 * i + 1][1]),
-                           pack_bf16(s[2 * i + 1][2], s[2 * i + 1][3]));
-    }
-    // Rescales to new maxima.
-    AMK_DEVICE void raise(const float (&most)[2]) {
-        const float by[2] = {exp2_fast(top[0] - most[0]), exp2_fast(top[1] - most[1])};
-#pragma unroll
-        for (int h = 0; h < 2; h++) top[h] = most[h], sum[h] *= by[h];
-#pragma unroll
-        for (int j = 0; j < A::OUT_TILES; j++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) even[j][i] *= by[i / 2], odd[j][i] *= by[i / 2];
-    }
-    // Stores the share of a team.
-    AMK_DEVICE void store(const Worker& w) {
-        using B = PromptBlock<A>;
-        const u32 team = w.warp / A::TEAM, part = w.warp % A::TEAM;
-        const u32 d = part * A::OUT_TILES * 16 + 4 * (w.lane & 3);
-#pragma unroll
-        for (int h = 0; h < 2; h++) {
-            sum[h] += __shfl_xor_sync(~0u, sum[h], 1), sum[h] += __shfl_xor_sync(~0u, sum[h], 2);
-            const u32 at = team * B::COLUMNS + (w.lane >> 2) + 8 * h;
-            if ((w.lane & 3) == 0 && part == 0)
-                ((float2*)w.memory(B::SHARES_AT))[at] = make_float2(top[h], sum[h]);
-#pragma unroll
-            for (int j = 0; j < A::OUT_TILES; j++)
-                store_shared(w.data + B::OUTPUTS_AT + at * B::OUTPUT + (d + 16 * j) * 4,
-                             make_uint4(__float_as_uint(even[j][2 * h]),
-                                        __float_as_uint(odd[j][2 * h]),
-                                        __float_as_uint(even[j][2 * h + 1]),
-                                        __float_as_uint(odd[j][2 * h + 1])));
-        }
     }
 };
 
-// Attends with the queries of a warp to its share of the positions of the task's rows.
+// Attends with a set's queries to the team's share of the positions of the task's rows.
 template <class A>
-AMK_DEVICE void attend_prompt(Worker& w, const Record& r, SetFlash<A>& f, BlockWalk<A> walk) {
+AMK_DEVICE void attend_prompt(Worker& w, const Record& r, PromptFlash<A>& f, BlockWalk<A> walk) {
     using B = PromptBlock<A>;
-    const u32 team = w.warp / A::TEAM, set = team / B::SHARES, share = team % B::SHARES;
-    const u32 query = w.data + B::QUERIES_AT + set * B::QUERY_BYTES + w.lane * 16;
+    const u32 begin = r.aux + f.set * B::SET;
     BlockCopies<A> copies(w);
 #pragma unroll 1
     while (any(!walk.ended())) {
-        const auto limit = [&](u32 query) {
-            const u32 row = r.aux + set * B::SET + query / A::GROUP;
-            const bool own = query < B::QUERIES && row >= walk.from && row < walk.until;
-            return own ? w.s.rows[row].pos + 1 : 0;
-        };
-        const uint2 limits = make_uint2(limit(w.lane >> 2), limit((w.lane >> 2) + 8));
         copies.await(w);
-#pragma unroll 1
-        for (u32 half = 0; half < 2; half++) {
-            const u32 first = walk.block * 64 + half * 32;
-            if (any(first / 32 % B::SHARES != share)) continue;
-            const auto some = [&](u32 limit) {
-                return first < limit && (A::WINDOW == 0 || first + 32 + A::WINDOW > limit);
-            };
-            const u32 piece = copies.at(w, copies.number) + half * copies.PIECE_BYTES;
-            if (__ballot_sync(~0u, some(limits.x) || some(limits.y)))
-                f.add(w, query, piece + w.lane * CACHE_LANE, first, limits, w.warp % A::TEAM);
+        const u32 first = walk.block * 64, from = max(begin, walk.from),
+                  until = min(begin + B::SET, walk.until);
+        if (any(from < until && walk.block % B::SHARES == f.share())) {
+            const u32 least = w.s.rows[from].pos + 1, most = w.s.rows[until - 1].pos + 1;
+            const bool some = first < most && (!A::WINDOW || first + 64 + A::WINDOW > least);
+            const bool within = until - from == B::SET && first + 64 <= least &&
+                                (!A::WINDOW || first + A::WINDOW >= most);
+            if (any(some))
+                f.add(w, copies.at(w, copies.number), first, walk.pieces(w), within,
+                      [&](u32 query) {
+                          const u32 row = begin + query / A::GROUP;
+                          return row >= from && row < until ? w.s.rows[row].pos + 1 : 0;
+                      });
         }
         copies.release(w, r, walk);
         walk.skip(w, 1);
     }
-    w.sync(); // the shares lie where the positions were
     if (w.thread() == 0) w.s.cache_blocks = copies.number;
 }
 
@@ -257,7 +384,9 @@ template <class A> AMK_DEVICE void attend_long(Worker& w, const Record& r) {
     const BlockWalk<A> walk(w, r.aux, end);
     BlockCopies<A>(w).begin(w, r, walk);
     load_queries<A, B>(w, r, end);
-    SetFlash<A> f;
+    PromptFlash<A> f(w);
+    fence_shared_copies();
+    w.sync();
     attend_prompt<A>(w, r, f, walk);
     f.store(w);
     join_shares<A, B>(w, r, end);

@@ -14,14 +14,13 @@ use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Unsupported, Work, ear
 use std::iter;
 use std::ops::Range;
 
-/// Queries of a set of rows: columns of a product of the tensor cores, or its rows in long steps.
-const QUERIES: u32 = 8;
-const LONG_QUERIES: u32 = 16;
 /// Steps of more rows mostly run long prompts. Rows of many sequences are attended to one
 /// sequence after the other by the larger sets, and there may be so many such rows.
 const MANY_SEQUENCES: u32 = 256;
-/// Sets that a task attends with at most.
-const MOST_SETS: u32 = 16;
+/// Queries of a set of rows in long steps.
+const LONG_QUERIES: u32 = 64;
+/// The longest head of which a worker's warps have the elements in long steps.
+const LONGEST_HEAD: u32 = 256;
 
 /// Writes the keys and values of a block of rows to their pages, a kv head a task.
 #[derive(Clone, Debug, PartialEq)]
@@ -82,7 +81,8 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(
         }
         cells
     };
-    let (blocks, rounds) = (blocks(&planner.plan), rounds(&planner.plan));
+    let rounds = Division::of(&planner.plan).map_or(1, |division| division.rounds);
+    let blocks = blocks(&planner.plan);
     if (kv_heads * blocks.div_ceil(rounds)) as usize > workers {
         let what = format!("{kv_heads} key heads with {blocks} blocks of rows are too many for {workers} workers");
         return Err(Unsupported::at(planner.flow, attention.calls[0], what));
@@ -99,61 +99,98 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(
     Ok(())
 }
 
-/// Phases in which the workers attend. The rows of a long step are those of prompts, of which later
-/// ones attend to more: a worker has a block of the first half, then one of the second.
-fn rounds(plan: &Plan) -> u32 {
-    if blocks::blocks(plan.rows()) > 1 { 2 } else { 1 }
-}
-
 /// The blocks of each round. A worker's blocks of two rounds are as far from the ends.
 fn by_round(blocks: u32, rounds: u32) -> Vec<Vec<u32>> {
-    let first = blocks.div_ceil(rounds);
-    let rounds = [(0..first).collect(), (first..blocks).rev().collect()];
-    rounds.into_iter().filter(|blocks: &Vec<u32>| !blocks.is_empty()).collect()
+    let all = Vec::from_iter(0..blocks);
+    let mut rounds: Vec<_> = all.chunks(blocks.div_ceil(rounds) as usize).map(<[u32]>::to_vec).collect();
+    rounds.iter_mut().skip(1).step_by(2).for_each(|round| round.reverse());
+    rounds
+}
+
+/// How attention of a wide step is shared out.
+#[derive(Clone, Copy)]
+struct Division {
+    /// The rows of a task.
+    block: u32,
+    /// Phases in which the workers attend, each to a block.
+    rounds: u32,
+}
+
+impl Division {
+    /// In as few rounds as there can be but no fewer than `least`, and of these by the first block,
+    /// which give no worker two tasks in a round.
+    fn first(
+        plan: &Plan,
+        decoder: &Decoder,
+        least: u32,
+        blocks: impl Iterator<Item = u32> + Clone,
+    ) -> Option<Division> {
+        let ([kv_heads, ..], rows) = (decoder.heads(), plan.rows().unwrap_or(1));
+        let fits = |rounds, block| kv_heads * rows.div_ceil(block).div_ceil(rounds) <= plan.schedule.workers;
+        let block = |rounds| blocks.clone().find(|&block| fits(rounds, block));
+        (least..=rows).find_map(|rounds| block(rounds).map(|block| Division { block, rounds }))
+    }
+
+    /// By rows, or sets of 8 queries. The later rows of a long step attend to more: a worker has a
+    /// block of the first half, then one of the second.
+    fn wide(plan: &Plan, decoder: &Decoder) -> Division {
+        let [kv_heads, heads, head_dim] = decoder.heads();
+        let (set, most) = (8 / (heads / kv_heads), WARPS / head_dim.div_ceil(SMALL_HEAD).max(1));
+        let rounds = if blocks::blocks(plan.rows()) > 1 { 2 } else { 1 };
+        let blocks = iter::once(1).chain((1..=most).map(|sets| sets * set));
+        Division::first(plan, decoder, rounds, blocks).unwrap_or(Division { block: most * set, rounds })
+    }
+
+    /// By sets of more queries, in steps that are long enough. Not where the memory is too small,
+    /// or a third of the workers would have none. Each task reads all positions: rather larger
+    /// ones than more rounds.
+    fn long(plan: &Plan, decoder: &Decoder) -> Option<Division> {
+        let [kv_heads, heads, head_dim] = decoder.heads();
+        if plan.rows().is_none_or(|rows| rows <= MANY_SEQUENCES) || head_dim > LONGEST_HEAD {
+            return None;
+        }
+        let (set, most) = (LONG_QUERIES / (heads / kv_heads), teams(head_dim));
+        let division = Division::first(plan, decoder, 1, (1..=most).map(|sets| sets * set));
+        division.filter(|&Division { block, rounds }| {
+            let tasks = kv_heads * plan.rows().unwrap_or(1).div_ceil(block).div_ceil(rounds);
+            3 * tasks >= 2 * plan.schedule.workers
+                && long_bytes(block, block / set, head_dim) <= plan.schedule.ring.slots * CHUNK
+        })
+    }
+
+    /// The division of a wide step, if it has attention.
+    fn of(plan: &Plan) -> Option<Division> {
+        let decoder = Decoder::attending(plan).filter(|_| plan.is_wide())?;
+        Some(Division::long(plan, decoder).unwrap_or_else(|| Division::wide(plan, decoder)))
+    }
 }
 
 /// The rows of a task that appends or attends: all of a narrow step, else as few as give no worker
 /// two tasks in a round, one or whole sets.
 pub(crate) fn block(plan: &Plan) -> u32 {
-    let Some(decoder) = Decoder::attending(plan).filter(|_| plan.is_wide()) else { return plan.rows().unwrap_or(1) };
-    let queries = if is_long(plan) { LONG_QUERIES } else { QUERIES };
-    block_of(plan, decoder, queries)
-}
-
-/// The same, by sets of so many queries.
-fn block_of(plan: &Plan, decoder: &Decoder, queries: u32) -> u32 {
-    let [kv_heads, heads, head_dim] = decoder.heads();
-    let (set, most) = (queries / (heads / kv_heads), MOST_SETS / team(head_dim));
-    let tasks = |block: u32| kv_heads * plan.rows().unwrap_or(1).div_ceil(block).div_ceil(rounds(plan));
-    let fits = |block: &u32| tasks(*block) <= plan.schedule.workers;
-    iter::once(1).chain((1..most).map(|sets| sets * set)).find(fits).unwrap_or(most * set)
+    Division::of(plan).map_or(plan.rows().unwrap_or(1), |division| division.block)
 }
 
 /// Whether steps are long and their attention has sets of more queries, and its positions in the
-/// ring's memory. Not where these sets, which are whole rows, would give a task more to multiply,
-/// and not where the memory is too small.
+/// ring's memory.
 pub(super) fn is_long(plan: &Plan) -> bool {
-    let is_of_prompts = plan.rows().is_some_and(|rows| rows > MANY_SEQUENCES);
-    let Some(decoder) = Decoder::attending(plan).filter(|_| is_of_prompts) else { return false };
-    let [kv_heads, heads, head_dim] = decoder.heads();
-    let block = |queries: u32| block_of(plan, decoder, queries);
-    let sets = |queries: u32| block(queries).div_ceil(queries / (heads / kv_heads));
-    sets(LONG_QUERIES) * LONG_QUERIES <= sets(QUERIES) * QUERIES
-        && long_bytes(block(LONG_QUERIES), sets(LONG_QUERIES), head_dim) <= plan.schedule.ring.slots * CHUNK
+    Decoder::attending(plan).filter(|_| plan.is_wide()).is_some_and(|decoder| Division::long(plan, decoder).is_some())
+}
+
+/// Teams of a worker's warps in long steps, each with a set of queries or a share of the positions.
+fn teams(head_dim: u32) -> u32 {
+    WARPS / 4 / head_dim.div_ceil(64).next_power_of_two()
 }
 
 /// Bytes that attention in long steps needs (`PromptBlock` in `prompts.cuh`) for a block of rows:
-/// for their turns, the queries and two blocks of positions, or else for the shares of all warps.
+/// for turns or weights, the queries and two blocks of positions, or else for the teams' shares.
 fn long_bytes(rows: u32, sets: u32, head_dim: u32) -> u32 {
-    let turns = rows * head_dim.max(SMALL_HEAD) * 4;
-    let positions = 2 * 64 * head_dim * 4;
-    let shares = WARPS / team(head_dim) * LONG_QUERIES * (8 + (head_dim + 16) * 4);
-    shares.max(turns + sets * LONG_QUERIES * head_dim * 2 + positions)
-}
-
-/// The warps that share the elements of long heads.
-fn team(head_dim: u32) -> u32 {
-    head_dim.div_ceil(SMALL_HEAD).max(1)
+    let queries = teams(head_dim) * LONG_QUERIES;
+    let weights = queries * 128;
+    let turns = (rows * head_dim.max(SMALL_HEAD) * 4).next_multiple_of(1024);
+    let of_sets = sets * LONG_QUERIES * head_dim.next_multiple_of(64) * 2;
+    let shares = weights + queries * (8 + (head_dim + 8) * 4);
+    shares.max(turns.max(weights) + of_sets + 2 * 64 * head_dim * 4)
 }
 
 fn blocks(plan: &Plan) -> u32 {

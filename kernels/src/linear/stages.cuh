@@ -4,6 +4,7 @@
 #pragma once
 #include "../../../amk/cuda/device/exchange.cuh"
 #include "boxes.cuh"
+#include "wgmma.cuh"
 
 #if AMK_WIDE
 constexpr u32 WIDE_COLUMNS = AMK_ROWS <= 16 ? 16 : AMK_ROWS <= 32 ? 32 : AMK_ROWS <= 64 ? 64 : 128;
@@ -15,7 +16,6 @@ AMK_DEVICE u32 wide_columns(u32 rows) {
 constexpr u32 WIDE_MEMORY = AMK_SLOTS * AMK_CHUNK;
 constexpr u32 THREADS = AMK_WARPS * 32;
 constexpr u32 CODED_COLUMNS = 32; // up to which a warp has codes to itself: see `multiply_codes`
-constexpr u32 LINE = 128;         // bytes of 64 inputs of a row
 constexpr u32 WIDE_AHEAD = 128 << 10; // bytes of the tape that go ahead to the L2 cache,
 constexpr u32 AHEAD_COLUMNS = 64;     // for so many columns at most
 constexpr u32 MOST_STEP = 16;         // tiles of a stage at most,
@@ -92,17 +92,6 @@ struct WideGroup {
     AMK_DEVICE u32 team_units() const { return 2 * team; }
     AMK_DEVICE u32 pitch() const { return parts * team_units() * AMK_UNIT + 4; } // of a row's sums
 };
-
-// Where a stage has the 16 bytes `piece` of a column's inputs: pieces of 8 columns are in different
-// banks.
-AMK_DEVICE u32 input_place(u32 block, u32 column, u32 piece) {
-    return piece / 8 * block + column * LINE + ((piece ^ column) & 7) * 16;
-}
-// Where a lane finds its row of the matrices of 16 columns from `column` on: the pieces `piece` and
-// the next one.
-AMK_DEVICE u32 matrix_row(u32 lane, u32 column, u32 piece) {
-    return input_place(0, column + (lane & 7) + (lane & 16) / 2, piece + (lane >> 3 & 1));
-}
 
 // Waits for a barrier of the copying warps.
 AMK_DEVICE void await_stage(const Worker& w, u32 barrier, u32 parity) {

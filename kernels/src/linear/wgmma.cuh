@@ -1,7 +1,24 @@
 // Products of a warpgroup: D[64 x N] += A[64 x 16] B[16 x N], bf16 operands, fp32 accumulation. B
 // is in shared memory, A as well or, a fragment for each warp, in registers.
+//
+// A column of B, or else a row, has lines of 64 elements, whose pieces of 16 bytes are in different
+// banks for 8 neighbours.
 #pragma once
 #include "../../../amk/cuda/device/ptx.cuh"
+
+#if AMK_WIDE
+constexpr u32 LINE = 128; // bytes of 64 elements
+
+// Where the 16 bytes `piece` of a column are, if from 64 elements of all columns to the next 64 it
+// is `block` bytes.
+AMK_DEVICE u32 input_place(u32 block, u32 column, u32 piece) {
+    return piece / 8 * block + column * LINE + ((piece ^ column) & 7) * 16;
+}
+// Where a lane finds its row of the matrices of 16 columns from `column` on: the pieces `piece` and
+// the next one.
+AMK_DEVICE u32 matrix_row(u32 lane, u32 column, u32 piece) {
+    return input_place(0, column + (lane & 7) + (lane & 16) / 2, piece + (lane >> 3 & 1));
+}
 
 #if __CUDA_ARCH_FEAT_SM90_ALL
 // The accumulators of 8 times so many columns: as operands, and their names in the text.
@@ -40,8 +57,15 @@ AMK_WGMMA(32, AMK_D4, AMK_N4, "%16, %17, %18, %19", "%20", "%16", "%17")
 AMK_WGMMA(64, AMK_D8, AMK_N8, "%32, %33, %34, %35", "%36", "%32", "%33")
 AMK_WGMMA(128, AMK_D16, AMK_N16, "%64, %65, %66, %67", "%68", "%64", "%65")
 #undef AMK_WGMMA
+// The same for lines of 64 columns, a row of B each.
+AMK_DEVICE void wgmma_rows(float (&d)[8][4], const uint4& a, u64 b) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" AMK_N8
+                 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
+                 : AMK_D8
+                 : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b));
+}
 
-// Describes N rows of 128 bytes, 64 elements of k, whose pieces of 16 bytes change places by row.
+// Describes lines of 128 bytes, whose pieces of 16 bytes change places.
 AMK_DEVICE u64 swizzled_128(u32 address) {
     return (u64)(address >> 4 & 0x3fff) | (u64)1 << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
 }
@@ -50,12 +74,52 @@ AMK_DEVICE u64 swizzled_128(u32 address) {
 AMK_DEVICE u64 swizzled_64(u32 address, u32 apart) {
     return (u64)(address >> 4 & 0x3fff) | (u64)1 << 16 | (u64)(apart >> 4) << 32 | (u64)2 << 62;
 }
+#endif
 // Before the first product: the registers of A and D are written.
-AMK_DEVICE void wgmma_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+AMK_DEVICE void wgmma_begin() {
+#if __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+#endif
+}
 // The products begin, as a group.
-AMK_DEVICE void wgmma_issue() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+AMK_DEVICE void wgmma_issue() {
+#if __CUDA_ARCH_FEAT_SM90_ALL
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+#endif
+}
 // Waits for all groups but the last `LEFT`.
 template <u32 LEFT = 0> AMK_DEVICE void wgmma_end() {
+#if __CUDA_ARCH_FEAT_SM90_ALL
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory");
+#endif
+}
+
+// Begins to add a warp's rows of A times 16 elements of COLUMNS columns, whose lines begin at
+// shared address `b`. The GPU may have to be told what begins: `wgmma_begin`, and then
+// `wgmma_issue`.
+template <u32 COLUMNS>
+AMK_DEVICE void multiply_columns(u32 lane, float (&d)[COLUMNS / 8][4], const uint4& a, u32 b) {
+#if __CUDA_ARCH_FEAT_SM90_ALL
+    wgmma(d, a, swizzled_128(b));
+#else
+    const u32 block = b & ~127u, piece = (b & 127u) / 16;
+#pragma unroll
+    for (int i = 0; i < COLUMNS / 8; i += 2) {
+        const uint4 x = load_matrices(block + matrix_row(lane, 8 * i, piece));
+        mma(d[i], a, x.x, x.y), mma(d[i + 1], a, x.z, x.w);
+    }
+#endif
+}
+// Likewise times 16 rows of 64 columns, whose lines begin at `b`.
+AMK_DEVICE void multiply_rows(u32 lane, float (&d)[8][4], const uint4& a, u32 b) {
+#if __CUDA_ARCH_FEAT_SM90_ALL
+    wgmma_rows(d, a, swizzled_128(b));
+#else
+#pragma unroll
+    for (int i = 0; i < 8; i += 2) {
+        const uint4 x = load_transposed(b + input_place(0, lane & 15, i + (lane >> 4)));
+        mma(d[i], a, x.x, x.y), mma(d[i + 1], a, x.z, x.w);
+    }
+#endif
 }
 #endif

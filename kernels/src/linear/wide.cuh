@@ -19,7 +19,6 @@
 #pragma once
 #include "delivery.cuh"
 #include "tile/pairs.cuh"
-#include "wgmma.cuh"
 
 #if AMK_WIDE
 #if __CUDA_ARCH_FEAT_SM90_ALL
@@ -105,21 +104,13 @@ template <u32 COLUMNS> struct WideSums {
 
     // Begins to add a tile times the inputs at shared address `inputs`, after the one before.
     AMK_DEVICE void begin(const Worker& w, const WideTile& tile, u32 inputs) {
-#if __CUDA_ARCH_FEAT_SM90_ALL
         wgmma_begin();
-        wgmma(d, tile.even, swizzled_128(inputs));
-        wgmma(d, tile.odd, swizzled_128(inputs + 32));
+        multiply_columns<COLUMNS>(w.lane, d, tile.even, inputs);
+        multiply_columns<COLUMNS>(w.lane, d, tile.odd, inputs + 32);
         wgmma_issue();
-#else
-        multiply(w, tile.even, inputs), multiply(w, tile.odd, inputs + 32);
-#endif
     }
     // Waits for the sums.
-    AMK_DEVICE void end() {
-#if __CUDA_ARCH_FEAT_SM90_ALL
-        wgmma_end();
-#endif
-    }
+    AMK_DEVICE void end() { wgmma_end(); }
     // Begins to add the tiles `share`, `share + c.shares`, .. of a stage at shared address `at`,
     // weights of the team's units times inputs. Each is a group of products.
     AMK_DEVICE void begin_stage(const WideGroup& c, u32 at, u32 part, u32 share, u32 here) {
@@ -155,20 +146,7 @@ template <u32 COLUMNS> struct WideSums {
         }
     }
     // Waits for the sums but those of the last `LEFT` tiles.
-    template <u32 LEFT> AMK_DEVICE static void end_before() {
-#if __CUDA_ARCH_FEAT_SM90_ALL
-        wgmma_end<LEFT>();
-#endif
-    }
-    // Adds a tile times inputs by the instructions that every GPU has: 16 columns at a time.
-    AMK_DEVICE void multiply(const Worker& w, const uint4& a, u32 inputs) {
-        const u32 block = inputs & ~127u, piece = (inputs & 127u) / 16;
-#pragma unroll
-        for (int b = 0; b < COLUMNS / 8; b += 2) {
-            const uint4 x = load_matrices(block + matrix_row(w.lane, 8 * b, piece));
-            mma(d[b], a, x.x, x.y), mma(d[b + 1], a, x.z, x.w);
-        }
-    }
+    template <u32 LEFT> AMK_DEVICE static void end_before() { wgmma_end<LEFT>(); }
     // Stores them in the memory of the stages, by share of k, column and row of the units.
     AMK_DEVICE void store(const Worker& w, const WideGroup& c, u32 unit, u32 share) const {
         const u32 pitch = c.pitch(), first = 2 * (w.lane & 3);
