@@ -34,8 +34,15 @@ impl Image {
     /// # Errors
     /// [`CudaError::Image`] with the first task or table that differs.
     pub fn check(&self, verified: &Verified, plan: &Plan) -> Result<(), CudaError> {
+        self.checked(verified, plan).map(drop)
+    }
+
+    /// Does as [`Image::check`], and returns the image with what is known of it.
+    ///
+    /// # Errors
+    /// As [`Image::check`].
+    pub fn checked<'p>(&'p self, verified: &'p Verified, plan: &'p Plan) -> Result<Checked<'p>, CudaError> {
         let program = verified.program();
-        let of_image = |refusal| error("the image", refusal);
         let Queues::Static(queues) = &program.queues else {
             return Err(of_image(Refusal::new("queues", "are not static")));
         };
@@ -43,29 +50,62 @@ impl Image {
         tables::check(self, program, plan, &survey, queues.len()).map_err(of_image)?;
         let sampling = sampling().ok_or_else(|| of_image(Refusal::new("op", "has no code that chooses tokens")))?;
         let places = Places::new(self, program, plan, survey).map_err(of_image)?;
+        let mut checked = Checked { places, sampling, queues, arguments: Vec::new() };
         let mut arguments = 0;
-        for (worker, queue) in queues.iter().enumerate() {
-            let mut state = WorkerState::new(worker as u32, arguments);
-            self.check_worker(&places, sampling, &mut state, queue)?;
-            arguments = state.arguments;
+        for worker in 0..queues.len() {
+            checked.arguments.push(arguments);
+            arguments = checked.worker(worker, arguments, checked.records(worker))?;
         }
-        if arguments as usize != self.plain.words.len() {
-            return Err(of_image(Refusal::new("arguments", "there are words that no task reads")));
+        checked.end(arguments)?;
+        Ok(checked)
+    }
+}
+
+/// An image that is a verified program.
+pub struct Checked<'p> {
+    places: Places<'p>,
+    sampling: &'static dyn Sampling,
+    queues: &'p [Vec<TaskId>],
+    /// By worker, the argument words that those before it consume.
+    arguments: Vec<u32>,
+}
+
+impl<'p> Checked<'p> {
+    /// Checks the image with another record in the place of one, as [`Image::check`] does. Workers
+    /// that the change does not concern are not decoded again.
+    ///
+    /// # Errors
+    /// As [`Image::check`].
+    ///
+    /// # Panics
+    /// If the image has no record `at`.
+    pub fn with(&self, at: usize, record: Record) -> Result<(), CudaError> {
+        let record_at = &self.places.image.record_at;
+        let worker = record_at.partition_point(|&first| first as usize <= at) - 1;
+        let mut records = self.records(worker).to_vec();
+        records[at - record_at[worker] as usize] = record;
+        let mut arguments = self.worker(worker, self.arguments[worker], &records)?;
+        for next in worker + 1..self.queues.len() {
+            if arguments == self.arguments[next] {
+                return Ok(());
+            }
+            arguments = self.worker(next, arguments, self.records(next))?;
         }
-        Ok(())
+        self.end(arguments)
     }
 
-    fn check_worker(
-        &self,
-        places: &Places<'_>,
-        sampling: &dyn Sampling,
-        state: &mut WorkerState,
-        queue: &[TaskId],
-    ) -> Result<(), CudaError> {
-        let worker = state.worker as usize;
-        let bounds = self.record_at[worker] as usize..self.record_at[worker + 1] as usize;
-        for (record, &id) in self.records[bounds].iter().zip(queue) {
-            check_task(places, sampling, state, record, id)
+    fn records(&self, worker: usize) -> &'p [Record] {
+        let Image { records, record_at, .. } = self.places.image;
+        &records[record_at[worker] as usize..record_at[worker + 1] as usize]
+    }
+
+    /// Checks the records of a worker, and returns the argument words that it and those before it
+    /// consume.
+    fn worker(&self, worker: usize, arguments: u32, records: &[Record]) -> Result<u32, CudaError> {
+        let Self { places, sampling, queues, .. } = self;
+        let mut state = WorkerState::new(worker as u32, arguments);
+        for (record, &id) in records.iter().zip(&queues[worker]) {
+            check_task(places, *sampling, &mut state, record, id)
                 .map_err(|refusal| error(&title(places.program, id), refusal))?;
         }
         // With rows, choices depend on nothing that a worker did before.
@@ -73,8 +113,17 @@ impl Image {
             Some(_) => Ok(()),
             None => sampling.check_end(state),
         };
-        let end = || tables::check_tape(self, state).and_then(|()| chosen(state));
-        end().map_err(|refusal| error(&format!("worker {worker}"), refusal))
+        let end = tables::check_tape(places.image, &state).and_then(|()| chosen(&state));
+        end.map_err(|refusal| error(&format!("worker {worker}"), refusal))?;
+        Ok(state.arguments)
+    }
+
+    /// All argument words are those of tasks.
+    fn end(&self, arguments: u32) -> Result<(), CudaError> {
+        if arguments as usize == self.places.image.plain.words.len() {
+            return Ok(());
+        }
+        Err(of_image(Refusal::new("arguments", "there are words that no task reads")))
     }
 }
 
@@ -112,6 +161,10 @@ fn decode<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> 
         Some(kind) => (kind.decode)(record, places, state),
         None => Err(Refusal::new("op", format!("is {op}, which is no kind of record"))),
     }
+}
+
+fn of_image(refusal: Refusal) -> CudaError {
+    error("the image", refusal)
 }
 
 fn error(at: &str, refusal: Refusal) -> CudaError {
