@@ -18,6 +18,7 @@ use core::convert::Infallible;
 use core::fmt::Write as _;
 use half::bf16;
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use tempfile::TempDir;
 
@@ -58,6 +59,22 @@ struct Worker {
 };
 ";
 
+/// The device code of plans, compiled for this machine.
+struct Device {
+    code: String,
+    program: PathBuf,
+    _folder: TempDir,
+}
+
+impl Device {
+    /// `None` without a C++ compiler.
+    fn of(plan: &Plan) -> Option<Self> {
+        let code = code(plan);
+        let (folder, program) = native::build(&code, "generic_rows", &[])?;
+        Some(Self { code, program, _folder: folder })
+    }
+}
+
 /// A VM of rows whose device is a process on this machine.
 struct Emulated {
     child: Child,
@@ -69,17 +86,18 @@ struct Emulated {
     /// By row of the last step, its place among the wanted ones.
     places: Vec<Option<usize>>,
     logits: Vec<f32>,
-    _folder: TempDir,
 }
 
 impl Emulated {
-    /// `None` without a C++ compiler.
-    fn new(plan: &Plan, bindings: &Bindings) -> Option<Self> {
+    fn new(device: &Device, plan: &Plan, bindings: &Bindings) -> Self {
+        assert!(device.code == code(plan), "the code of another plan");
         let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
         let image = Image::build(&verified, plan).expect("the image should be the program");
-        let (folder, program) = native::build(&code(plan), "generic_rows", &[])?;
-        let mut child =
-            Command::new(program).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it should start");
+        let mut child = Command::new(&device.program)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("it should start");
         let (mut input, output) =
             (child.stdin.take().expect("a pipe"), BufReader::new(child.stdout.take().expect("a pipe")));
         input.write_all(image_words(plan, &image, bindings).as_bytes()).expect("all should be read");
@@ -90,17 +108,7 @@ impl Emulated {
         };
         let pools = image.pools.clone();
         let vocab = plan.sizes.vocab as usize;
-        Some(Self {
-            child,
-            input,
-            output,
-            limits,
-            pools,
-            vocab,
-            places: Vec::new(),
-            logits: Vec::new(),
-            _folder: folder,
-        })
+        Self { child, input, output, limits, pools, vocab, places: Vec::new(), logits: Vec::new() }
     }
 
     fn send(&mut self, command: &str) {
@@ -291,11 +299,14 @@ fn emulated(family: Family, rows: u32, workers: u32) -> bool {
     let decoder = decoder(family, rows, workers);
     let mut plan = decoder.plan(Precision::F32).expect("a plan");
     plan.set_pages(&PAGES.into(), rows);
-    let Some(vm) = Emulated::new(&plan, decoder.bindings()) else { return false };
-    let logits = decoder.on_rows(vm, rows as usize - 2, 2).expect("logits");
+    let Some(device) = Device::of(&plan) else { return false };
+    let run = |chunk, company| {
+        let vm = Emulated::new(&device, &plan, decoder.bindings());
+        decoder.on_rows(vm, chunk, company).expect("logits")
+    };
+    let logits = run(rows as usize - 2, 2);
     if family.name == "lfm2" {
-        let vm = Emulated::new(&plan, decoder.bindings()).expect("a compiler");
-        let alone = decoder.on_rows(vm, 1, 0).expect("logits");
+        let alone = run(1, 0);
         assert_eq!(bits(&logits), bits(&alone), "a row's bits depend on its own tokens alone");
     }
     // Nothing is rounded to bf16.
@@ -317,29 +328,33 @@ fn generic_tasks_of_narrow_and_wide_steps_compute_the_function() {
 
 #[test]
 fn a_sequence_longer_than_the_pages_has_the_bits_of_one_that_keeps_them() {
-    let one = (windowed(50, 48), vec![Some(50)], PoolSize::Pages(4));
-    let two = (with("gemma3", &[("WINDOW", 50)]), vec![None, Some(50)], PoolSize::Groups(vec![5, 4]));
+    let one = (windowed(50, 48), vec![Some(50)], PoolSize::Pages(3));
+    let two = (with("gemma3", &[("WINDOW", 50)]), vec![None, Some(50)], PoolSize::Groups(vec![4, 3]));
     let (lfm2, dims) = convolved();
     let reaches = vec![None, Some(dims["TAPS"])];
-    let convolutions = ((lfm2, dims), reaches, PoolSize::Groups(vec![5, 3]));
+    let convolutions = ((lfm2, dims), reaches, PoolSize::Groups(vec![4, 3]));
     let forms = [(6, &one), (20, &one), (6, &two), (20, &two), (6, &convolutions)];
     for (rows, (of, reaches, few)) in forms {
         let (expected, few) =
             (reaches.iter().map(|reach| reach.map(|reach| reach as usize)).collect::<Vec<_>>(), few.clone());
         let target = TARGETS.iter().find(|target| target.name == "h200").expect("a record");
         let schedule = Schedule { workers: rows - 1, ..target.row_schedule(rows) };
-        let decoder = Decoder::new(of.0, of.1.clone(), schedule, 300, 3).expect("a decoder");
+        let decoder = Decoder::new(of.0, of.1.clone(), schedule, 200, 3).expect("a decoder");
         let plan = decoder.plan(Precision::F32).expect("a plan");
-        let run = |pages: PoolSize| {
+        let of_pages = |pages: PoolSize| {
             let mut plan = plan.clone();
             plan.set_pages(&pages, rows);
-            let vm = Emulated::new(&plan, decoder.bindings())?;
+            plan
+        };
+        let all = of_pages(PAGES.into());
+        let Some(device) = Device::of(&all) else { return println!("skipped: no C++ compiler") };
+        let run = |plan: &Plan| {
+            let vm = Emulated::new(&device, plan, decoder.bindings());
             let reaches: Vec<_> = vm.limits.groups.iter().map(|group| group.reach).collect();
             assert_eq!(reaches, expected);
-            Some(decoder.on_rows(vm, rows as usize - 2, 0).expect("logits"))
+            bits(&decoder.on_rows(vm, rows as usize - 2, 0).expect("logits"))
         };
-        let Some(all) = run(PAGES.into()) else { return println!("skipped: no C++ compiler") };
-        assert_eq!(bits(&run(few).expect("a compiler")), bits(&all), "{rows} rows");
+        assert_eq!(run(&of_pages(few)), run(&all), "{rows} rows");
     }
 }
 
