@@ -8,14 +8,13 @@ mod rows;
 mod sampling;
 mod smollm2;
 
+use crate::compiled::compile;
 use crate::gpu;
 use crate::image::in_blocks;
 use amk::ir::schedule::Schedule;
 use amk::ir::verify::verify;
 use amk::ir::{DType, TaskId};
-use amk_cuda::{
-    CudaError, Faults, GpuTarget, Image, Precision, RunOptions, TARGETS, VmOptions, compile, plan_for, source,
-};
+use amk_cuda::{CudaError, Faults, GpuTarget, Image, Precision, RunOptions, TARGETS, VmOptions, plan_for, source};
 use amk_models::model::FAMILIES;
 use object::{Object as _, ObjectSection as _};
 use std::time::Duration;

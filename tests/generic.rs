@@ -1,6 +1,7 @@
 //! Generic tasks on the GPU: every call by its instruction's own device body. Plans, images and
 //! device code need no GPU; the rest says "skipped" without one.
 
+use crate::compiled::compile;
 use crate::gpu;
 use amk::ir::EventId;
 use amk::ir::graph::Instance;
@@ -12,7 +13,7 @@ use amk::vm::Bindings;
 use amk::vm::cpu;
 use amk_bench::kernel_check::fused_as_a_whole;
 use amk_cuda::plan::{Phase, Plan};
-use amk_cuda::{CudaError, GpuTarget, Image, Precision, RunOptions, TARGETS, Vm, VmOptions, compile, plan_for, source};
+use amk_cuda::{CudaError, GpuTarget, Image, Precision, RunOptions, TARGETS, Vm, VmOptions, plan_for, source};
 use amk_kernels::fused::{Decoder, Gemv};
 use amk_kernels::{argmax, embed, gelu_mul, linear};
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};

@@ -6,6 +6,7 @@ mod bodies;
 mod bounded;
 mod cases;
 mod certificates;
+mod compiled;
 mod cuda;
 mod device_programs;
 mod device_rows;

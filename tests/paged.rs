@@ -2,6 +2,7 @@
 //! several rows has them. On a GPU it computes the function, and its bits depend on the row's own
 //! sequence alone.
 
+use crate::compiled::compile;
 use crate::cuda::yields;
 use crate::device_programs::{bits, long_heads, normed, odd_heads, sized, tiny, windowed};
 use crate::gpu;
@@ -13,9 +14,7 @@ use amk::rows::{RowVm as _, SequenceId};
 use amk::session::Session;
 use amk_bench::kernel_check::{Decoder, MOST_DEVIATIONS, fused_as_a_whole};
 use amk_cuda::plan::Plan;
-use amk_cuda::{
-    CudaError, GpuTarget, Image, Precision, RowsVm, TARGETS, VmOptions, WeightForms, compile, plan_for, source,
-};
+use amk_cuda::{CudaError, GpuTarget, Image, Precision, RowsVm, TARGETS, VmOptions, WeightForms, plan_for, source};
 use amk_kernels::fused::Addends;
 use amk_models::model::{FAMILIES, Family};
 use std::collections::BTreeMap;
