@@ -1,7 +1,11 @@
 //! Device code for GPUs that need not be there.
 
+use crate::cuda::nvrtc_version;
 use amk_cuda::{Cubin, CudaError};
+use core::fmt::Display;
 use std::collections::HashMap;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 /// A compiled program, once there is one.
@@ -20,4 +24,27 @@ pub(crate) fn compile(source: &str, architecture: &str) -> Result<Arc<Cubin>, Cu
     }
     let compiled = Arc::new(amk_cuda::compile(source, architecture)?);
     Ok(cubin.insert(compiled).clone())
+}
+
+/// Checks that code compiles, for tests that look at nothing else of it. `false` without NVRTC.
+pub(crate) fn compiles(source: &str, architecture: &str, what: impl Display) -> bool {
+    // SAFETY: only looks for the library.
+    if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
+        println!("skipped: no NVRTC");
+        return false;
+    }
+    if nvrtc_version() < (13, 0) {
+        compile(source, architecture).unwrap_or_else(|error| panic!("{what}: {error}"));
+        return true;
+    }
+    let mut child = Command::new(env!("CARGO_BIN_EXE_compiles"))
+        .arg(architecture)
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("it should start");
+    child.stdin.take().expect("a pipe").write_all(source.as_bytes()).expect("all should be read");
+    let output = child.wait_with_output().expect("it should end");
+    assert!(output.status.success(), "{what}: {}", String::from_utf8_lossy(&output.stderr));
+    true
 }

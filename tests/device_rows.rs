@@ -2,6 +2,7 @@
 //! calls one after the other, and within what rounding to bf16 does of the annotated function; on a
 //! GPU the same bound, and bits that do not depend on the other rows of a step.
 
+use crate::compiled;
 use crate::device_programs::{
     bits, cached, centred, convolved, copied, eager, error, long_heads, normed, odd_heads, partly_turned, plain, sized,
     summands, tiny, windowed, with,
@@ -18,7 +19,7 @@ use amk::session::Session;
 use amk::vm::cpu::Mode;
 use amk::{Megakernel, Tensor, Token};
 use amk_bench::kernel_check::{Decoder, MOST_DEVIATIONS};
-use amk_cuda::{CudaError, GpuTarget, Image, Precision, TARGETS, VmOptions, compile, source};
+use amk_cuda::{GpuTarget, Image, Precision, TARGETS, VmOptions, source};
 use amk_kernels::argmax;
 use amk_models::model::{FAMILIES, Family};
 use std::collections::BTreeMap;
@@ -430,7 +431,7 @@ fn code_for_rows_compiles_for_every_architecture() {
             };
             for rows in widths {
                 if !compiles(target, model, rows, &[]) {
-                    return println!("skipped: no NVRTC");
+                    return;
                 }
             }
         }
@@ -446,7 +447,7 @@ fn code_for_rows_of_generic_tasks_convolutions_and_odd_heads_compiles() {
     for target in TARGETS.iter().filter(|target| ["a100", "h200", "rtx5090"].contains(&target.name)) {
         for (case, rows) in cases.iter().flat_map(|case| [(case, 8), (case, 40)]) {
             if !instance_compiles(target, case, rows, &[]) {
-                return println!("skipped: no NVRTC");
+                return;
             }
         }
     }
@@ -463,7 +464,7 @@ fn code_for_rows_of_weights_in_blocks_compiles() {
         ("llama_3_2_1b", 64, ["int4:128", "int4:128", "int8:64:zero", "fp8:128", "Q5_K", "Q5_K", "fp8:128"]),
     ] {
         if !compiles(h200, ("llama", instance), rows, &encodings) {
-            return println!("skipped: no NVRTC");
+            return;
         }
     }
 }
@@ -496,15 +497,9 @@ fn instance_compiles(
         let forms = in_blocks(&plan, encodings);
         plan = amk_cuda::plan_for(kernel, instance, &schedule, forms).expect("a plan");
     }
-    match compile(&source::generate(&plan, &VmOptions::default()), target.architecture) {
-        Ok(cubin) => {
-            let log: Vec<&str> = cubin.log.lines().filter(|line| line.contains("bytes")).collect();
-            println!("{} {} {rows} {encodings:?}: {}", target.name, instance.name, log.join(" "));
-            true
-        }
-        Err(CudaError::NoNvrtc) => false,
-        Err(error) => panic!("{} {}: {error}", target.name, instance.name),
-    }
+    let what = format!("{} {} {rows} {encodings:?}", target.name, instance.name);
+    println!("{what}");
+    compiled::compiles(&source::generate(&plan, &VmOptions::default()), target.architecture, what)
 }
 
 #[test]
@@ -519,13 +514,11 @@ fn code_of_norms_behind_projections_and_long_heads_compiles() {
                     continue; // no room for a ring
                 }
                 let plan = amk_cuda::plan_for(kernel, instance, &schedule, Precision::default()).expect("a plan");
-                match compile(&source::generate(&plan, &VmOptions::default()), target.architecture) {
-                    Ok(cubin) => {
-                        let log: Vec<&str> = cubin.log.lines().filter(|line| line.contains("bytes smem")).collect();
-                        println!("{} {} {:?}: {}", target.name, instance.name, schedule.rows, log.join(" "));
-                    }
-                    Err(CudaError::NoNvrtc) => return println!("skipped: no NVRTC"),
-                    Err(error) => panic!("{} {}: {error}", target.name, instance.name),
+                let what = format!("{} {} {:?}", target.name, instance.name, schedule.rows);
+                println!("{what}");
+                let code = source::generate(&plan, &VmOptions::default());
+                if !compiled::compiles(&code, target.architecture, what) {
+                    return;
                 }
             }
         }

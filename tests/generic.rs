@@ -1,7 +1,7 @@
 //! Generic tasks on the GPU: every call by its instruction's own device body. Plans, images and
 //! device code need no GPU; the rest says "skipped" without one.
 
-use crate::compiled::compile;
+use crate::compiled::{self, compile};
 use crate::gpu;
 use amk::ir::EventId;
 use amk::ir::graph::Instance;
@@ -100,10 +100,8 @@ fn compiles(family: &str, targets: &[&GpuTarget]) {
     let (name, plan) = plans(family, Precision::F32).next().expect("an instance");
     let code = source::generate(&plan, &VmOptions { precision: Precision::F32, ..VmOptions::default() });
     for target in targets {
-        match compile(&code, target.architecture) {
-            Ok(cubin) => println!("{name} on {}: {} bytes", target.name, cubin.bytes.len()),
-            Err(CudaError::NoNvrtc) => return println!("skipped: no NVRTC"),
-            Err(error) => panic!("{}: {error}", target.name),
+        if !compiled::compiles(&code, target.architecture, format_args!("{name} on {}", target.name)) {
+            return;
         }
     }
 }

@@ -24,6 +24,14 @@ pub struct Cubin {
 /// # Errors
 /// [`CudaError::NoNvrtc`], [`CudaError::Compile`].
 pub fn compile(source: &str, architecture: &str) -> Result<Cubin, CudaError> {
+    compile_with(source, architecture, &[])
+}
+
+/// Compiles as [`compile`] does, with further options of NVRTC.
+///
+/// # Errors
+/// As [`compile`].
+pub fn compile_with(source: &str, architecture: &str, others: &[&str]) -> Result<Cubin, CudaError> {
     // SAFETY: only looks for the library.
     if !unsafe { sys::is_culib_present() } {
         return Err(CudaError::NoNvrtc);
@@ -32,12 +40,8 @@ pub fn compile(source: &str, architecture: &str) -> Result<Cubin, CudaError> {
     let nul = |_| CudaError::Compile { log: "the source has a NUL byte".into() };
     let (text, name) = (CString::new(source).map_err(nul)?, CString::new(GENERATED).map_err(nul)?);
     let program = result::create_program(&text, Some(&name)).map_err(failed)?;
-    let options = [
-        format!("--gpu-architecture={architecture}"),
-        "--std=c++17".into(),
-        "--ptxas-options=-v".into(),
-        "-default-device".into(),
-    ];
+    let architecture = format!("--gpu-architecture={architecture}");
+    let options = [&[&architecture, "--std=c++17", "--ptxas-options=-v", "-default-device"], others].concat();
     // SAFETY: `program` was just created and is destroyed below, once.
     let compiled = unsafe { result::compile_program(program, &options) };
     // SAFETY: as above; the log of a compiled program is a C string.
