@@ -125,7 +125,7 @@ fn rows_with_windows_and_heads_turned_in_part_compute_the_function() {
 }
 
 /// How many positions rows read of each group of states, and so few pages of each that a sequence
-/// of [`STEPS`] positions leaves some behind, but where it reads all.
+/// leaves some behind, but where it reads all.
 type Few = Vec<(Option<u32>, usize)>;
 /// A decoder, and the groups of its states.
 type Grouped = ((Family, BTreeMap<String, u32>), Few);
@@ -136,7 +136,7 @@ fn check_pages(decoder: &Decoder, program: &Program, few: &Few) {
     let reaches: Vec<Option<u32>> = few.iter().map(|&(reach, _)| reach).collect();
     assert_eq!(PageGroups::of(program).reaches(), reaches, "{}", program.name);
     for (&(reach, pages), number) in few.iter().zip(0..) {
-        let all = RowLimits::pages_of(STEPS as usize);
+        let all = RowLimits::pages_of(SHORT_STEPS as usize);
         assert!(pages < all && reach.is_some() || pages == all, "group {number}");
     }
     let run = |mode, chunk, company, pages: PoolSize| {
@@ -171,25 +171,28 @@ const AMPLE: usize = 40;
 const STEPS: u32 = 330;
 /// Pages of so many positions.
 const ALL: usize = 6;
+/// The same of steps of fewer rows, on the CPU.
+const SHORT_STEPS: u32 = 200;
 
-/// Decoders with windows, and the groups of their states.
-fn with_windows() -> [Grouped; 4] {
+/// Decoders with windows, and the groups of their states: all pages of a sequence, and those of a
+/// window of 50 positions.
+fn with_windows(all: usize, long: usize) -> [Grouped; 4] {
     let (lfm2, dims) = convolved();
     let taps = dims["TAPS"];
     [
-        (windowed(50, 48), vec![(Some(50), 4)]),
-        (with("gemma3", &[("WINDOW", 50)]), vec![(None, ALL), (Some(50), 4)]),
-        (with("olmo3", &[("WINDOW", 20)]), vec![(None, ALL), (Some(20), 3)]),
-        ((lfm2, dims), vec![(None, ALL), (Some(taps), 3)]),
+        (windowed(50, 48), vec![(Some(50), long)]),
+        (with("gemma3", &[("WINDOW", 50)]), vec![(None, all), (Some(50), long)]),
+        (with("olmo3", &[("WINDOW", 20)]), vec![(None, all), (Some(20), 3)]),
+        ((lfm2, dims), vec![(None, all), (Some(taps), 3)]),
     ]
 }
 
 #[test]
 fn sequences_longer_than_the_pages_have_the_bits_of_those_that_keep_theirs() {
-    for (of, few) in with_windows() {
+    for (of, few) in with_windows(4, 3) {
         println!("{}", of.0.name);
         for (rows, workers, precision) in [(6, 6, Precision::BF16), (6, 6, Precision::F32), (20, 24, Precision::BF16)] {
-            let decoder = decoder(of.clone(), rows, workers, STEPS);
+            let decoder = decoder(of.clone(), rows, workers, SHORT_STEPS);
             check_pages(&decoder, &decoder.plan(precision).expect("a plan").program, &few);
         }
     }
@@ -197,9 +200,9 @@ fn sequences_longer_than_the_pages_have_the_bits_of_those_that_keep_theirs() {
 
 #[test]
 fn rows_on_a_cpu_longer_than_the_pages_have_the_bits_of_those_that_keep_theirs() {
-    for ((family, dims), few) in with_windows() {
+    for ((family, dims), few) in with_windows(4, 3) {
         println!("{}", family.name);
-        let decoder = decoder((family, dims.clone()), 6, 6, STEPS);
+        let decoder = decoder((family, dims.clone()), 6, 6, SHORT_STEPS);
         let (flags, floats) = (BTreeMap::new(), BTreeMap::new());
         let instance = Instance { name: "decoder".into(), dims, flags, floats, schedule: None };
         let instance = decoder.bindings().complete(&instance);
@@ -219,7 +222,7 @@ fn sequences_longer_than_the_pages_have_their_bits_on_a_gpu() {
         let few = if window == 50 { 4 } else { 5 };
         (of, vec![(None, ALL), (Some(window), few)])
     });
-    for (of, few) in with_windows().into_iter().chain(long) {
+    for (of, few) in with_windows(ALL, 4).into_iter().chain(long) {
         for (rows, chunk, alike) in [(8, 5, true), (24, 20, true), (8, 1, false)] {
             println!("{}, {chunk} of {rows} rows", of.0.name);
             let decoder = decoder(of.clone(), rows, 44, STEPS);
