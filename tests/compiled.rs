@@ -1,7 +1,6 @@
 //! Device code for GPUs that need not be there.
 
-use crate::cuda::nvrtc_version;
-use amk_cuda::{Cubin, CudaError};
+use amk_cuda::{Cubin, CudaError, nvrtc};
 use core::fmt::Display;
 use std::collections::HashMap;
 use std::io::Write as _;
@@ -28,14 +27,9 @@ pub(crate) fn compile(source: &str, architecture: &str) -> Result<Arc<Cubin>, Cu
 
 /// Checks that code compiles, for tests that look at nothing else of it. `false` without NVRTC.
 pub(crate) fn compiles(source: &str, architecture: &str, what: impl Display) -> bool {
-    // SAFETY: only looks for the library.
-    if !unsafe { cudarc::nvrtc::sys::is_culib_present() } {
+    if nvrtc::version().is_none() {
         println!("skipped: no NVRTC");
         return false;
-    }
-    if nvrtc_version() < (13, 0) {
-        compile(source, architecture).unwrap_or_else(|error| panic!("{what}: {error}"));
-        return true;
     }
     let mut child = Command::new(env!("CARGO_BIN_EXE_compiles"))
         .arg(architecture)

@@ -14,7 +14,9 @@ use crate::image::in_blocks;
 use amk::ir::schedule::Schedule;
 use amk::ir::verify::verify;
 use amk::ir::{DType, TaskId};
-use amk_cuda::{CudaError, Faults, GpuTarget, Image, Precision, RunOptions, TARGETS, VmOptions, plan_for, source};
+use amk_cuda::{
+    CudaError, Faults, GpuTarget, Image, Precision, RunOptions, TARGETS, VmOptions, nvrtc, plan_for, source,
+};
 use amk_models::model::FAMILIES;
 use object::{Object as _, ObjectSection as _};
 use std::time::Duration;
@@ -82,9 +84,9 @@ fn the_device_code_compiles_for_every_architecture() {
         }
     }
     println!("{table}");
-    match nvrtc_version() {
-        (13, 0) => insta::assert_snapshot!("resources_nvrtc_13_0", table),
-        (major, minor) => println!("skipped: the frozen table is of NVRTC 13.0, this is {major}.{minor}"),
+    match nvrtc::version() {
+        Some((13, 0)) => insta::assert_snapshot!("resources_nvrtc_13_0", table),
+        version => println!("skipped: the frozen table is of NVRTC 13.0, this is {version:?}"),
     }
 }
 
@@ -162,7 +164,7 @@ fn steps_of_up_to_32_rows_spill_no_registers() {
         let forms = in_blocks(&plain, encodings);
         let plan = plan_for(kernel, instance, &schedule, forms).expect("a plan");
         match compile(&source::generate(&plan, &VmOptions::default()), target.architecture) {
-            Ok(cubin) if nvrtc_version() == (13, 0) => {
+            Ok(cubin) if nvrtc::version() == Some((13, 0)) => {
                 let found = resources(&cubin.log);
                 assert!(found.contains(", 0 bytes stored and 0 loaded in spills"), "{rows} {encodings:?}: {found}");
             }
@@ -171,13 +173,6 @@ fn steps_of_up_to_32_rows_spill_no_registers() {
             Err(error) => panic!("{rows} {encodings:?}: {error}"),
         }
     }
-}
-
-pub(crate) fn nvrtc_version() -> (i32, i32) {
-    let (mut major, mut minor) = (0, 0);
-    // SAFETY: NVRTC is there, and both numbers are written.
-    unsafe { cudarc::nvrtc::sys::nvrtcVersion(&raw mut major, &raw mut minor) };
-    (major, minor)
 }
 
 #[test]

@@ -27,11 +27,27 @@ pub fn compile(source: &str, architecture: &str) -> Result<Cubin, CudaError> {
     compile_with(source, architecture, &[])
 }
 
-/// Compiles as [`compile`] does, with further options of NVRTC.
+/// Checks that code compiles. Hardly anything is optimised, which takes a fraction of the time.
+/// NVRTC keeps to that: what the process compiles later is slow code.
 ///
 /// # Errors
 /// As [`compile`].
-pub fn compile_with(source: &str, architecture: &str, others: &[&str]) -> Result<Cubin, CudaError> {
+pub fn check(source: &str, architecture: &str) -> Result<(), CudaError> {
+    let options: &[&str] = if version() < Some((13, 0)) { &[] } else { &["--Ofast-compile=max"] };
+    compile_with(source, architecture, options).map(drop)
+}
+
+/// The version of NVRTC, where there is one.
+pub fn version() -> Option<(i32, i32)> {
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: only looks for the library; then both numbers are written.
+    unsafe {
+        sys::is_culib_present() && sys::nvrtcVersion(&raw mut major, &raw mut minor) == sys::nvrtcResult::NVRTC_SUCCESS
+    }
+    .then_some((major, minor))
+}
+
+fn compile_with(source: &str, architecture: &str, others: &[&str]) -> Result<Cubin, CudaError> {
     // SAFETY: only looks for the library.
     if !unsafe { sys::is_culib_present() } {
         return Err(CudaError::NoNvrtc);
