@@ -86,8 +86,9 @@ fn attention_by(rows: &str, paged: &str, (packets, bytes): (&str, &str), heads: 
     let norm = (cap == 0.0 && !still).to_string();
     // In long steps two sets of 64 queries where there are two teams.
     let block = if rows.len() < 3 { 8 } else { 64 / group * if dim <= SMALL { 2 } else { 1 } };
-    let files = ["begin", "cache", "turns", "fused", "rows", "wide", "prompts"].map(|file| format!("attention/{file}"));
-    let files: Vec<String> = ["linear/wgmma".to_owned()].into_iter().chain(files).map(|file| file + ".cuh").collect();
+    let files =
+        ["begin", "cache", "turns", "fused", "rows", "wide", "prompts"].map(|file| format!("attention/{file}.cuh"));
+    let files = ["linear/wgmma.cuh"].into_iter().chain(files.iter().map(String::as_str));
     let defines = [
         ("AMK_ROWS", rows),
         ("AMK_PAGED", paged),
@@ -111,7 +112,7 @@ fn attention_by(rows: &str, paged: &str, (packets, bytes): (&str, &str), heads: 
         ("TEST_CAP", &format!("{cap:?}f")),
         ("TEST_CAP_BITS", &format!("{:#x}u", cap.to_bits())),
     ];
-    run("attention", &files.iter().map(String::as_str).collect::<Vec<_>>(), &defines)
+    run("attention", &Vec::from_iter(files), &defines)
 }
 
 /// Steps of one row, with pages and without, and of several.

@@ -48,8 +48,7 @@ pub fn version() -> Option<(i32, i32)> {
 }
 
 fn compile_with(source: &str, architecture: &str, others: &[&str]) -> Result<Cubin, CudaError> {
-    // SAFETY: only looks for the library.
-    if !unsafe { sys::is_culib_present() } {
+    if version().is_none() {
         return Err(CudaError::NoNvrtc);
     }
     let failed = |error: result::NvrtcError| CudaError::Compile { log: error.to_string() };

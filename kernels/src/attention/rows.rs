@@ -54,7 +54,7 @@ pub struct JoinParts {
 /// Adds the phases of an attention with rows.
 ///
 /// # Errors
-/// Where a head has more blocks of rows than there are workers.
+/// Where there are more key heads than workers.
 pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(), Unsupported> {
     let context = planner.plan.sizes.context;
     let decoder = planner.plan.shared.entry::<Decoder>().clone();
@@ -81,13 +81,13 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(
         }
         cells
     };
-    let rounds = Division::of(&planner.plan).map_or(1, |division| division.rounds);
+    let division = Division::of(&planner.plan);
     let blocks = blocks(&planner.plan);
-    if (kv_heads * blocks.div_ceil(rounds)) as usize > workers {
+    if division.tasks(&planner.plan, kv_heads) as usize > workers {
         let what = format!("{kv_heads} key heads with {blocks} blocks of rows are too many for {workers} workers");
         return Err(Unsupported::at(planner.flow, attention.calls[0], what));
     }
-    let by_round = by_round(blocks, rounds);
+    let by_round = by_round(blocks, division.rounds);
     by_round.iter().for_each(|columns| planner.phase(Append { layer }, cells(columns)));
     if wide {
         by_round.iter().for_each(|columns| planner.phase(AttendRows { layer }, cells(columns)));
@@ -107,13 +107,15 @@ fn by_round(blocks: u32, rounds: u32) -> Vec<Vec<u32>> {
     rounds
 }
 
-/// How attention of a wide step is shared out.
+/// How attention is shared out.
 #[derive(Clone, Copy)]
 struct Division {
     /// The rows of a task.
     block: u32,
     /// Phases in which the workers attend, each to a block.
     rounds: u32,
+    /// By sets of more queries, of which the positions are in the ring's memory.
+    long: bool,
 }
 
 impl Division {
@@ -125,10 +127,10 @@ impl Division {
         least: u32,
         blocks: impl Iterator<Item = u32> + Clone,
     ) -> Option<Division> {
-        let ([kv_heads, ..], rows) = (decoder.heads(), plan.rows().unwrap_or(1));
-        let fits = |rounds, block| kv_heads * rows.div_ceil(block).div_ceil(rounds) <= plan.schedule.workers;
-        let block = |rounds| blocks.clone().find(|&block| fits(rounds, block));
-        (least..=rows).find_map(|rounds| block(rounds).map(|block| Division { block, rounds }))
+        let [kv_heads, ..] = decoder.heads();
+        let of = |rounds| blocks.clone().map(move |block| Division { block, rounds, long: false });
+        let fits = |division: &Division| division.tasks(plan, kv_heads) <= plan.schedule.workers;
+        (least..=plan.rows().unwrap_or(1)).find_map(|rounds| of(rounds).find(fits))
     }
 
     /// By rows, or sets of 8 queries. The later rows of a long step attend to more: a worker has a
@@ -138,7 +140,7 @@ impl Division {
         let (set, most) = (8 / (heads / kv_heads), WARPS / head_dim.div_ceil(SMALL_HEAD).max(1));
         let rounds = if blocks::blocks(plan.rows()) > 1 { 2 } else { 1 };
         let blocks = iter::once(1).chain((1..=most).map(|sets| sets * set));
-        Division::first(plan, decoder, rounds, blocks).unwrap_or(Division { block: most * set, rounds })
+        Division::first(plan, decoder, rounds, blocks).unwrap_or(Division { block: most * set, rounds, long: false })
     }
 
     /// By sets of more queries, in steps that are long enough. Not where the memory is too small,
@@ -151,30 +153,37 @@ impl Division {
         }
         let (set, most) = (LONG_QUERIES / (heads / kv_heads), teams(head_dim));
         let division = Division::first(plan, decoder, 1, (1..=most).map(|sets| sets * set));
-        division.filter(|&Division { block, rounds }| {
-            let tasks = kv_heads * plan.rows().unwrap_or(1).div_ceil(block).div_ceil(rounds);
-            3 * tasks >= 2 * plan.schedule.workers
-                && long_bytes(block, block / set, head_dim) <= plan.schedule.ring.slots * CHUNK
+        let division = division.map(|division| Division { long: true, ..division });
+        division.filter(|division| {
+            3 * division.tasks(plan, kv_heads) >= 2 * plan.schedule.workers
+                && long_bytes(division.block, division.block / set, head_dim) <= plan.schedule.ring.slots * CHUNK
         })
     }
 
-    /// The division of a wide step, if it has attention.
-    fn of(plan: &Plan) -> Option<Division> {
-        let decoder = Decoder::attending(plan).filter(|_| plan.is_wide())?;
-        Some(Division::long(plan, decoder).unwrap_or_else(|| Division::wide(plan, decoder)))
+    /// That of a plan. A task of a narrow step has all rows.
+    fn of(plan: &Plan) -> Division {
+        match Decoder::attending(plan).filter(|_| plan.is_wide()) {
+            Some(decoder) => Division::long(plan, decoder).unwrap_or_else(|| Division::wide(plan, decoder)),
+            None => Division { block: plan.rows().unwrap_or(1), rounds: 1, long: false },
+        }
+    }
+
+    /// Tasks of a round, a kv head each.
+    fn tasks(self, plan: &Plan, kv_heads: u32) -> u32 {
+        kv_heads * plan.rows().unwrap_or(1).div_ceil(self.block).div_ceil(self.rounds)
     }
 }
 
 /// The rows of a task that appends or attends: all of a narrow step, else as few as give no worker
 /// two tasks in a round, one or whole sets.
 pub(crate) fn block(plan: &Plan) -> u32 {
-    Division::of(plan).map_or(plan.rows().unwrap_or(1), |division| division.block)
+    Division::of(plan).block
 }
 
 /// Whether steps are long and their attention has sets of more queries, and its positions in the
 /// ring's memory.
 pub(super) fn is_long(plan: &Plan) -> bool {
-    Decoder::attending(plan).filter(|_| plan.is_wide()).is_some_and(|decoder| Division::long(plan, decoder).is_some())
+    Division::of(plan).long
 }
 
 /// Teams of a worker's warps in long steps, each with a set of queries or a share of the positions.

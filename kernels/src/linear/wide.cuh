@@ -109,8 +109,6 @@ template <u32 COLUMNS> struct WideSums {
         multiply_columns<COLUMNS>(w.lane, d, tile.odd, inputs + 32);
         wgmma_issue();
     }
-    // Waits for the sums.
-    AMK_DEVICE void end() { wgmma_end(); }
     // Begins to add the tiles `share`, `share + c.shares`, .. of a stage at shared address `at`,
     // weights of the team's units times inputs. Each is a group of products.
     AMK_DEVICE void begin_stage(const WideGroup& c, u32 at, u32 part, u32 share, u32 here) {
@@ -145,8 +143,6 @@ template <u32 COLUMNS> struct WideSums {
             PairProducts<typename T::Block, TILES>(pairs, x).add_to(d + b, pairs);
         }
     }
-    // Waits for the sums but those of the last `LEFT` tiles.
-    template <u32 LEFT> AMK_DEVICE static void end_before() { wgmma_end<LEFT>(); }
     // Stores them in the memory of the stages, by share of k, column and row of the units.
     AMK_DEVICE void store(const Worker& w, const WideGroup& c, u32 unit, u32 share) const {
         const u32 pitch = c.pitch(), first = 2 * (w.lane & 3);
@@ -265,26 +261,26 @@ AMK_DEVICE void multiply_from_memory(Worker& w, const WideGroup& c, const TeamPa
 #pragma unroll 1
     for (; stage.n < whole; stage.advance(c)) {
         if (few && held && !stage.arrived(w)) {
-            sums.end();
+            wgmma_end();
             StageWalk::leave(w, before);
             held = false;
         }
         stage.enter(w, c);
         sums.begin_stage(c, stage.at, team.part, team.share, c.step);
         if (several)
-            sums.template end_before<2>();
+            wgmma_end<2>();
         else
-            sums.template end_before<1>();
+            wgmma_end<1>();
         if (held) StageWalk::leave(w, before);
         before = stage.slot, held = true;
     }
-    sums.end();
+    wgmma_end();
     if (held) StageWalk::leave(w, before);
     if (stage.n == c.count()) return;
     stage.enter(w, c);
     if (team.share < stage.here) {
         sums.begin_stage(c, stage.at, team.part, team.share, stage.here);
-        sums.end();
+        wgmma_end();
     }
     StageWalk::leave(w, stage.slot);
 }
@@ -313,11 +309,11 @@ AMK_DEVICE void multiply_in_registers(Worker& w, const WideGroup& c, const TeamP
         if (team.busy && team.share < here) {
             begin(tile(team.share), team.share);
             square_all();
-            sums.end();
+            wgmma_end();
 #pragma unroll 1
             for (u32 j = team.share + c.shares; j < here; j += c.shares) {
                 begin(tile(j), j);
-                sums.end();
+                wgmma_end();
             }
         } else
             square_all();
