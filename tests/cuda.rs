@@ -127,21 +127,43 @@ fn code_for_caches_in_e4m3_compiles() {
 fn long_steps_attend_by_larger_sets_where_these_occupy_the_workers_and_fit() {
     let target = target("h200");
     let kernel = FAMILIES.iter().find(|known| known.name == "llama").expect("the family").kernel;
-    for (instance, slots, larger) in [("llama_3_1_8b", 6, true), ("llama_3_1_8b", 3, false), ("smollm2_135m", 6, false)]
-    {
-        let mut schedule = target.row_schedule(512);
+    let cases = [
+        ("llama_3_1_8b", 512, 6, true),
+        ("llama_3_1_8b", 512, 3, false),
+        ("smollm2_135m", 512, 6, false),
+        ("smollm2_135m", 2048, 6, true),
+    ];
+    for (instance, rows, slots, larger) in cases {
+        let mut schedule = target.row_schedule(rows);
         schedule.ring.slots = slots;
         let declared = kernel.instance(instance).expect("the instance");
         let plan = plan_for(kernel, declared, &schedule, Precision::default()).expect("a plan");
         let code = source::generate(&plan, &VmOptions::default());
         let calls = ["attend_block<", "attend_long<"].map(|call| code.contains(call));
-        assert_eq!(calls, [!larger, larger], "{instance}, {slots} slots");
+        assert_eq!(calls, [!larger, larger], "{instance}, {rows} rows, {slots} slots");
         match compile(&code, target.architecture) {
             Ok(_) => {}
             Err(CudaError::NoNvrtc) => println!("skipped: no NVRTC"),
-            Err(error) => panic!("{instance}, {slots} slots: {error}"),
+            Err(error) => panic!("{instance}, {rows} rows, {slots} slots: {error}"),
         }
     }
+}
+
+/// Workers that blocks of rows leave over pass by what is on their tapes, and pieces of tapes are
+/// cut where the shares of the others are even.
+#[test]
+fn the_longest_steps_are_planned_for_any_number_of_workers() {
+    let kernel = FAMILIES.iter().find(|known| known.name == "llama").expect("the family").kernel;
+    let instance = kernel.instance("smollm2_135m").expect("the instance");
+    for (rows, workers) in [(2048, 132), (2048, 114), (1024, 78), (600, 33)] {
+        let schedule = Schedule { workers, ..target("h200").row_schedule(rows) };
+        let plan = plan_for(kernel, instance, &schedule, Precision::default()).expect("a plan");
+        let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rows}, {workers}: {rejected}"));
+        Image::build(&verified, &plan).unwrap_or_else(|error| panic!("{rows}, {workers}: {error}"));
+    }
+    let schedule = Schedule { workers: 15, ..target("h200").row_schedule(2048) };
+    let error = plan_for(kernel, instance, &schedule, Precision::default()).expect_err("too few workers");
+    assert!(error.to_string().contains("16 blocks of 128 rows are too many for 15 workers"), "{error}");
 }
 
 /// Steps of several rows have their registers filled: a pointer to a row's residual, in code that

@@ -75,6 +75,9 @@ struct Stepped {
     wanted: usize,
 }
 
+/// Rows of steps in which some sequences decode and others run their prompts, at first.
+const MIXED_ROWS: usize = 512;
+
 /// Why a session cannot do something.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SessionError<E> {
@@ -90,7 +93,7 @@ impl<V: RowVm> Session<V> {
     /// A session without sequences.
     pub fn new(vm: V) -> Self {
         let sequences = Sequences::new(vm.limits());
-        let mixed = sequences.limits().rows;
+        let mixed = sequences.limits().rows.min(MIXED_ROWS);
         Self { vm, sequences, waiting: BTreeMap::new(), stepped: BTreeMap::new(), last: None, mixed }
     }
 
@@ -124,7 +127,8 @@ impl<V: RowVm> Session<V> {
 
     /// Bounds the rows of steps in which some sequences decode and others run their prompts: a
     /// sequence that decodes waits for the prompts' rows. Prompts have an eighth of `rows` at
-    /// least, whatever the number of decoding rows. At first the VM's rows are the bound.
+    /// least, whatever the number of decoding rows. At first the bound is 512, or the VM's rows
+    /// where these are fewer.
     pub fn bound_mixed(&mut self, rows: usize) {
         self.mixed = rows;
     }
@@ -340,7 +344,10 @@ impl<V: RowVm> Session<V> {
         decoding.rotate_left(first);
         let (most, mut chunks) = (self.limits().rows, Vec::new());
         let rows = fill(&mut chunks, &decoding, most..most, &fits);
-        let beside = if rows > 0 { self.mixed.saturating_sub(rows).max(self.mixed / 8) } else { most };
+        let beside = match rows {
+            0 => self.vm.best_rows(prompts.iter().map(|(_, waiting)| waiting.tokens.len()).sum()),
+            rows => self.mixed.saturating_sub(rows).max(self.mixed / 8),
+        };
         fill(&mut chunks, &prompts, beside.max(1)..most - rows, &fits);
         chunks
     }

@@ -11,7 +11,8 @@ u64 copies_listed, copies_taken;      // barriers of `copies` and `tile_at`
 u64 inputs_written;                   // the barrier of what the task waits for
 CopyList copies;                      // what the copying warps copy
 u64 tile_at[WIDE_PASSES][WIDE_UNITS]; // where the tiles of each pass over a unit are
-u32 order[AMK_ROWS], wanted;          // rows of the step whose logits are wanted, and their number
+u16 order[AMK_ROWS];                  // rows of the step whose logits are wanted,
+u32 wanted;                           // and their number
 u64 tape_end;                         // of this worker's tape
 u64 cache_full[WIDE_STAGES];          // barriers of the blocks of caches in memory: they have come,
 u64 cache_empty[WIDE_STAGES];         // and all warps have read them

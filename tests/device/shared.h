@@ -58,6 +58,7 @@ static void await_stage(const Worker&, u32 barrier, u32 parity) {
 template <class To, class From> static void copy_runs(u32 lane, u32 count, u32 bytes, u32, To to, From from) {
     for (u32 k = lane; k < count; k += 32) memcpy(arena + to(k), from(k), bytes);
 }
+static void await_own_copies() {}
 static void copy_4(u32 to, const void* from) { memcpy(arena + to, from, 4); }
 #endif
 static Params params;

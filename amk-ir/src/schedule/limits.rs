@@ -22,7 +22,7 @@ const MOST_PACE: u32 = 4096;
 /// fields without such a range.
 pub fn range(field: &str) -> Option<RangeInclusive<u32>> {
     Some(match field {
-        "rows" => 1..=512,
+        "rows" => 1..=2048,
         "splits" => 1..=u32::MAX,
         "run" => 2..=1 << 10,
         "late" => 0..=MOST_LATE,

@@ -359,8 +359,8 @@ impl CpuSchedule {
 }
 
 /// The most rows of a step on a GPU, where the schedule does not say, in the order in which these
-/// are tried: not every GPU and encoding has bodies for many.
-const GPU_ROWS: [u32; 3] = [512, 128, 8];
+/// are tried: not every GPU and encoding has bodies for many, or the memory for their values.
+const GPU_ROWS: [u32; 4] = [2048, 512, 128, 8];
 
 /// A schedule on a GPU that is there, and stays open.
 #[derive(Clone)]
@@ -434,7 +434,9 @@ pub(crate) fn cuda_rows_vm(
     };
     let [first, others @ ..] = GPU_ROWS.map(|most| RowSchedule { most, block: None });
     let fewer = |vm, &rows: &RowSchedule| match vm {
-        Err(cuda::CudaError::Unsupported(_) | cuda::CudaError::Schedule(_)) => with_rows(rows),
+        Err(cuda::CudaError::Unsupported(_) | cuda::CudaError::Schedule(_) | cuda::CudaError::Memory { .. }) => {
+            with_rows(rows)
+        }
         vm => vm,
     };
     let vm = match fields.rows {

@@ -83,6 +83,9 @@ pub fn perplexity<V: RowVm>(
     Ok(total)
 }
 
+/// Rows of a step at most: each has its logits in memory.
+const MOST_LOGITS: usize = 512;
+
 /// Adds the losses of a window's tokens from number `counted` on.
 fn run_window<V: RowVm>(
     session: &mut Session<V>,
@@ -99,7 +102,7 @@ fn run_window<V: RowVm>(
         session.step()?;
     }
     let mut targets = &window[counted..];
-    for inputs in inputs.chunks(session.limits().rows) {
+    for inputs in inputs.chunks(session.limits().rows.min(MOST_LOGITS)) {
         session.push_draft(id, inputs)?;
         session.step()?;
         let (losses, rest) = targets.split_at(inputs.len());

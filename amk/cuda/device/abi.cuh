@@ -25,6 +25,8 @@ constexpr u32 TENSOR_MAP = 128;
 // Rows of a step up to which weights come through the ring. Bodies of wider steps have its
 // memory to themselves.
 #define AMK_NARROW_ROWS 8
+// Rows of a step up to which these are in the shared memory.
+#define AMK_ROWS_IN_SHARED 512
 // bf16 elements of a packet.
 #define AMK_PER_PACKET 2
 // Floats of a worker's shared scratch memory.

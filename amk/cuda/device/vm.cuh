@@ -111,8 +111,7 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1)
     const u32 warp = __shfl_sync(~0u, thread / 32, 0), lane = thread % 32;
     bodies_begin_launch(s);
 #if AMK_ROWS
-    if (threadIdx.x < sizeof(s.rows) / sizeof(RowWords))
-        s.rows[threadIdx.x] = threadIdx.x < p.row_count ? p.rows[threadIdx.x] : RowWords{};
+    s.rows.begin(p);
 #endif
     if (threadIdx.x == 0) {
         for (int i = 0; i < AMK_SLOTS; i++) {

@@ -5,6 +5,31 @@
 constexpr int PARTIAL_PITCH =
     AMK_GROUP_UNITS * AMK_UNIT + 2; // +2: the epilogue's reads fall in distinct banks
 
+#if AMK_ROWS
+// The rows of a step; zeros past the last.
+#if AMK_ROWS > AMK_ROWS_IN_SHARED
+struct StepRows {
+    const RowWords* rows;
+    u32 count;
+
+    AMK_DEVICE void begin(const Params& p) {
+        if (threadIdx.x == 0) rows = p.rows, count = p.row_count;
+    }
+    AMK_DEVICE RowWords operator[](u32 row) const { return row < count ? rows[row] : RowWords{}; }
+};
+#else
+struct StepRows {
+    RowWords rows[(AMK_ROWS + 7) / 8 * 8];
+
+    AMK_DEVICE void begin(const Params& p) {
+        if (threadIdx.x < sizeof(rows) / sizeof(RowWords))
+            rows[threadIdx.x] = threadIdx.x < p.row_count ? p.rows[threadIdx.x] : RowWords{};
+    }
+    AMK_DEVICE const RowWords& operator[](u32 row) const { return rows[row]; }
+};
+#endif
+#endif
+
 // `Kept` is generated: the shared memory of the registered bodies.
 struct Shared : Kept {
     u64 full[AMK_SLOTS], empty[AMK_SLOTS];
@@ -13,7 +38,7 @@ struct Shared : Kept {
     alignas(16) float scratch[AMK_WIDE ? 32 : SCRATCH_FLOATS];
     u32 token, leave;
 #if AMK_ROWS
-    RowWords rows[(AMK_ROWS + 7) / 8 * 8]; // of the step; zeros past the last
+    StepRows rows;
 #endif
     alignas(16) uint4 waiting[AMK_WARPS + 1]; // what a warp waited for when the launch was
                                               // abandoned: kind and step, task, where, got

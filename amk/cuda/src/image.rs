@@ -15,7 +15,7 @@ pub use tile::Plain;
 
 use super::error::CudaError;
 use super::pages::Pools;
-use super::plan::Plan;
+use super::plan::{Plan, Unsupported};
 use super::tape::Piece;
 use crate::extensions::Extensions;
 use crate::set::{SharedMemory, body_sets};
@@ -76,6 +76,11 @@ impl Image {
         let amk_ir::Queues::Static(queues) = &plan.program.queues else {
             return Err(other("has queues that are not static"));
         };
+        let words = u64::from(Self::row_words(plan)) * u64::from(blocks(&plan.program));
+        if plan.rows().is_some() && words >= u64::from(u32::MAX / 2) {
+            let what = format!("the values of {} rows take {} GiB", plan.rows().unwrap_or(0), words >> 27);
+            return Err(Unsupported { what, at: plan.program.name.clone() }.into());
+        }
         let mut image = Self::places(plan);
         let plain = std::mem::take(&mut image.plain);
         let mut encoder = Encoder::new(plan, &image.packet_at, &image.constants, plain);

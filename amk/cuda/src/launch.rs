@@ -81,7 +81,9 @@ impl Vm {
         unsafe { context.disable_event_tracking() };
         let function = load(&context, &ready.plan, ready.code(target, cache, options)?)?;
         let stream = context.new_stream()?;
-        let resident = Resident::upload(&context, &stream, &ready.plan, &ready.image, bindings, progress)?;
+        let Ready { plan, image, .. } = &ready;
+        let own = Memory::bytes(plan, image) + Memory::packet_bytes(image);
+        let resident = Resident::upload(&context, &stream, plan, image, bindings, own, progress)?;
         Self::start(context, stream, target, function, ready, Arc::new(resident), options.clone())
     }
 
@@ -96,7 +98,7 @@ impl Vm {
         options: VmOptions,
     ) -> Result<Self, CudaError> {
         let Ready { plan, verified, image } = ready;
-        let memory = Memory::around(resident, &stream, &plan, &image)?;
+        let memory = Memory::around(resident, &stream, &plan, &image, None)?;
         // SAFETY: every word is written before it is read: `run` clears what a launch may write.
         let tokens = unsafe {
             context.alloc_pinned_with_flags::<u32>(plan.sizes.context as usize, sys::CU_MEMHOSTALLOC_DEVICEMAP)

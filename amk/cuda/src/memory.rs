@@ -19,6 +19,7 @@ use amk::vm::Bindings;
 use amk_ir::BufferId;
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, DevicePtr, DeviceRepr, result};
 use half::bf16;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Weights, states and caches, which programs with the same layout may share.
@@ -48,14 +49,16 @@ pub(super) struct Memory {
     /// Scratch in which generic tasks lay out their operands.
     scratch: CudaSlice<f32>,
     scratch_len: u32,
-    pub(super) packets: CudaSlice<u64>,
+    packets: Arc<CudaSlice<u64>>,
     /// Words of 8 bytes that are absent until a step writes them, the first ones.
     absent: usize,
+    /// Words that are 0 at first.
+    zeros: Range<usize>,
     pub(super) fault: CudaSlice<u32>,
 }
 
 impl Resident {
-    /// Fills the device memory for an image, and checks that its [`Memory`] will fit, too.
+    /// Fills the device memory for an image, and checks that `others` bytes will fit, too.
     ///
     /// # Errors
     /// [`CudaError::Memory`], [`CudaError::Unbound`], and failing driver calls.
@@ -65,6 +68,7 @@ impl Resident {
         plan: &Plan,
         image: &Image,
         bindings: &Bindings,
+        others: u64,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Self, CudaError> {
         let memories = image.memories();
@@ -72,7 +76,7 @@ impl Resident {
         let shared_bytes: u64 = memories.iter().map(bytes).sum();
         let tape_bytes = image.tape_at.last().copied().unwrap_or(0);
         let plain_bytes = image.plain.bytes + image.pools.bytes(&image.plain.pages);
-        check_room(context, shared_bytes + tape_bytes + plain_bytes + Memory::bytes(plan, image))?;
+        check_room(context, shared_bytes + tape_bytes + plain_bytes + others)?;
         let weight = |id: BufferId| bound(plan, bindings, id);
         let mut constants = vec![bf16::ZERO; image.constant_len as usize];
         for &(id, at) in &image.constants {
@@ -140,13 +144,37 @@ impl Resident {
 }
 
 impl Memory {
-    /// Returns the bytes that an image needs in addition to the resident ones.
-    fn bytes(plan: &Plan, image: &Image) -> u64 {
+    /// Returns the bytes that an image needs in addition to the resident ones and its packets.
+    pub(super) fn bytes(plan: &Plan, image: &Image) -> u64 {
         let floats = plain::scratch(plan, image) as u64;
-        u64::from(image.packets) * 8 + floats * 4 + image.plain.words.len() as u64 * 4
+        floats * 4 + image.plain.words.len() as u64 * 4
     }
 
-    /// Allocates the memory of an image whose weights are resident.
+    /// Returns the bytes of an image's packets and counters.
+    pub(super) fn packet_bytes(image: &Image) -> u64 {
+        u64::from(image.packets) * 8
+    }
+
+    /// Allocates memory for the packets and counters of the longest of some images, which run in
+    /// turn and keep nothing there from one step to the next. What no step has written is NaNs.
+    ///
+    /// # Errors
+    /// [`CudaError::Memory`], and failing driver calls.
+    pub(super) fn packets_of<'i>(
+        stream: &Arc<CudaStream>,
+        images: impl Iterator<Item = &'i Image>,
+    ) -> Result<Arc<CudaSlice<u64>>, CudaError> {
+        let words = images.map(|image| image.packets as usize).max().unwrap_or(0).max(1);
+        check_room(stream.context(), words as u64 * 8)?;
+        let packets = stream.alloc_zeros::<u64>(words)?;
+        // SAFETY: there are so many words, and they are used on this stream alone.
+        unsafe { set_nans(stream, address(&packets, stream), words * size_of::<u64>()) }?;
+        Ok(Arc::new(packets))
+    }
+
+    /// Allocates the memory of an image whose weights are resident. `packets`: those of
+    /// [`Self::packets_of`], else it has its own. Then [`Self::forget`] comes before the first step
+    /// and before every step after one of another image.
     ///
     /// # Errors
     /// [`CudaError::Memory`], and failing driver calls.
@@ -155,12 +183,20 @@ impl Memory {
         stream: &Arc<CudaStream>,
         plan: &Plan,
         image: &Image,
+        packets: Option<Arc<CudaSlice<u64>>>,
     ) -> Result<Self, CudaError> {
-        check_room(stream.context(), Self::bytes(plan, image))?;
+        let own = if packets.is_none() { Self::packet_bytes(image) } else { 0 };
+        check_room(stream.context(), Self::bytes(plan, image) + own)?;
         // A worker prefetches one record.
         let records: Vec<Record> = image.records.iter().copied().chain([Record::default()]).collect();
         let absent = if plan.has_row_packets() { image.row_words * blocks(&plan.program) } else { 0 };
         let boxes = boxes::upload(stream, plan, image, address(&resident.tape, stream))?;
+        let values = image.row_words * blocks(&plan.program);
+        let first_zero = if packets.is_some() { values } else { absent };
+        let packets = match packets {
+            Some(packets) => packets,
+            None => Arc::new(stream.alloc_zeros::<u64>(image.packets as usize)?),
+        };
         let memory = Self {
             resident,
             boxes,
@@ -170,8 +206,9 @@ impl Memory {
             arguments: copied(stream, &image.plain.words)?,
             scratch: stream.alloc_zeros::<f32>(plain::scratch(plan, image).max(1))?,
             scratch_len: image.plain.scratch,
-            packets: stream.alloc_zeros::<u64>(image.packets as usize)?,
+            packets,
             absent: absent as usize,
+            zeros: first_zero as usize..image.packets as usize,
             fault: stream.alloc_zeros::<u32>(FAULT_WORDS * (1 + plan.schedule.workers as usize))?,
         };
         memory.clear_rows(stream)?;
@@ -200,7 +237,7 @@ impl Memory {
             tape_at: address(&self.tape_at, stream),
             records: address(&self.records, stream),
             record_at: address(&self.record_at, stream),
-            packets: address(&self.packets, stream),
+            packets: address(&*self.packets, stream),
             constants: address(constants, stream),
             arguments: address(&self.arguments, stream),
             plain: address(plain, stream),
@@ -241,7 +278,10 @@ impl Memory {
     /// # Errors
     /// Failing driver calls.
     pub(super) fn forget(&mut self, stream: &Arc<CudaStream>) -> Result<(), CudaError> {
-        stream.memset_zeros(&mut self.packets)?;
+        let Range { start, end } = self.zeros.clone();
+        let at = address(&*self.packets, stream) + (start * size_of::<u64>()) as u64;
+        // SAFETY: the packets have so many words, and are used on this stream alone.
+        unsafe { result::memset_d8_async(at, 0, (end - start) * size_of::<u64>(), stream.cu_stream()) }?;
         self.clear_rows(stream)?;
         Ok(stream.memset_zeros(&mut self.fault)?)
     }
@@ -251,7 +291,7 @@ impl Memory {
         match self.absent.min(self.packets.len()) {
             0 => Ok(()),
             // SAFETY: the packets have so many words, and are used on this stream alone.
-            words => unsafe { set_nans(stream, address(&self.packets, stream), words * size_of::<u64>()) },
+            words => unsafe { set_nans(stream, address(&*self.packets, stream), words * size_of::<u64>()) },
         }
     }
 }

@@ -8,7 +8,7 @@ use super::device::open;
 use super::error::CudaError;
 use super::image::abi::{NARROW_ROWS, RowWords, VmParams};
 use super::launch::{Ready, load};
-use super::memory::{self, Resident, address};
+use super::memory::{self, Memory, Resident, address};
 use super::options::VmOptions;
 use super::params::Params;
 use super::plan::{Plan, Unsupported, WeightForms};
@@ -60,6 +60,8 @@ pub struct RowsVm {
     wanted: Wanted,
     /// What the last step ran, and the position of its first row.
     last: (Ran, u32),
+    /// The last one of `widths` that has used the packets that several share.
+    sharing: Option<usize>,
     time: Duration,
     start: StartTimes,
 }
@@ -83,7 +85,10 @@ struct StepWords {
 
 /// The most rows of the steps before the widest ones. With fewer rows, tasks of attention have
 /// fewer, so that more workers have one, and products have fewer columns.
-const NARROWER: [u32; 6] = [NARROW_ROWS, 16, 32, 64, 128, 256];
+const NARROWER: [u32; 8] = [NARROW_ROWS, 16, 32, 64, 128, 256, 512, 1024];
+
+/// Rows of steps whose time is in proportion to the rows of their program, at least.
+const LONG_ROWS: usize = 512;
 
 /// Words of a row.
 const ROW_WORDS: usize = size_of::<RowWords>() / 4;
@@ -144,29 +149,29 @@ impl RowsVm {
         // SAFETY: memory is used on a single stream.
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream()?;
+        let programs = || ready.iter().map(|(ready, ..)| ready);
+        programs().try_for_each(|ready| bindings.check(ready.verified.constants()))?;
+        let bytes = launch_bytes(programs().chain(alone.iter().map(|(ready, _)| ready)));
+        let Ready { plan, image, .. } = programs().next().ok_or(CudaError::NoRows)?;
+        let resident = Arc::new(Resident::upload(&context, &stream, plan, image, bindings, bytes, progress)?);
+        let sharing = programs().filter(|ready| shares_packets(ready)).map(|ready| &ready.image);
+        let packets = Memory::packets_of(&stream, sharing)?;
         let mut widths: Vec<Width> = Vec::new();
         for (ready, code, _) in ready {
-            bindings.check(ready.verified.constants())?;
             let function = load(&context, &ready.plan, code)?;
-            let resident = match widths.first() {
-                Some(narrow) if ready.image.places_as(&narrow.image) => narrow.memory.resident.clone(),
-                Some(narrow) => {
-                    let most = ready.plan.rows().unwrap_or(0);
-                    let what = format!("weights lie otherwise in steps of {most} rows than in narrower ones");
-                    return Err(Unsupported { what, at: narrow.plan.program.name.clone() }.into());
-                }
-                None => {
-                    let Ready { plan, image, .. } = &ready;
-                    Arc::new(Resident::upload(&context, &stream, plan, image, bindings, progress)?)
-                }
-            };
-            widths.push(Width::new(&stream, function, ready, resident, options.trace)?);
+            if let Some(narrow) = widths.first().filter(|narrow| !ready.image.places_as(&narrow.image)) {
+                let most = ready.plan.rows().unwrap_or(0);
+                let what = format!("weights lie otherwise in steps of {most} rows than in narrower ones");
+                return Err(Unsupported { what, at: narrow.plan.program.name.clone() }.into());
+            }
+            let packets = shares_packets(&ready).then(|| packets.clone());
+            widths.push(Width::new(&stream, function, ready, resident.clone(), packets, options.trace)?);
         }
         // Where anything of it is missing, steps of one row run the program of several.
         let alone = alone.zip(widths.first()).and_then(|((ready, code), narrow)| {
             let shared = ready.image.places_as(&narrow.image).then(|| narrow.memory.resident.clone())?;
             let function = load(&context, &ready.plan, code).ok()?;
-            Width::new(&stream, function, ready, shared, options.trace).ok()
+            Width::new(&stream, function, ready, shared, None, options.trace).ok()
         });
         let widest = widths.last().ok_or(CudaError::NoRows)?;
         let len = NARROW_ROWS as usize * widest.plan.sizes.padded_vocab() as usize;
@@ -190,6 +195,7 @@ impl RowsVm {
             words,
             wanted: Wanted::default(),
             last: (Ran::Width(0), 0),
+            sharing: None,
             time: Duration::ZERO,
             start: clock.copied(),
         })
@@ -310,6 +316,10 @@ impl RowsVm {
         }
         let at = self.widths.iter().position(|width| width.fits(rows.len())).ok_or(CudaError::NoRows)?;
         self.last.0 = Ran::Width(at);
+        if self.widths[at].shares_packets && self.sharing != Some(at) {
+            self.widths[at].forget(&self.stream)?;
+            self.sharing = Some(at);
+        }
         let chosen = self.chosen.as_ptr()? as u64;
         self.chosen.as_mut_slice()?[..rows.len()].fill(LEFT);
         let (row_count, &StepWords { rows, choices, page_tables, logits }) = (rows.len() as u32, words);
@@ -343,6 +353,33 @@ impl RowsVm {
     }
 }
 
+/// How many of so many pending rows had best be in one step, by programs for up to `most` rows,
+/// ascending. A long step takes as long as if it had all rows of its program: a few that are more
+/// than the next narrower one has rather take a step of their own.
+fn best_rows(most: &[usize], pending: usize) -> usize {
+    let at = most.partition_point(|&most| most < pending);
+    let Some(&narrower) = at.checked_sub(1).and_then(|before| most.get(before)) else { return pending };
+    let is_long = narrower >= LONG_ROWS;
+    if at == most.len() || (is_long && pending - narrower <= narrower / 2) { narrower } else { pending }
+}
+
+/// Whether a program keeps nothing in its packets from one step to the next, where it need not have
+/// memory for them to itself.
+fn shares_packets(ready: &Ready) -> bool {
+    ready.plan.rows().is_some() && !ready.plan.has_row_packets()
+}
+
+/// The bytes that programs need for their launches, in addition to weights and pages.
+fn launch_bytes<'r>(programs: impl Iterator<Item = &'r Ready>) -> u64 {
+    let (mut bytes, mut shared) = (0, 0);
+    for ready in programs {
+        bytes += Memory::bytes(&ready.plan, &ready.image);
+        let packets = Memory::packet_bytes(&ready.image);
+        if shares_packets(ready) { shared = packets.max(shared) } else { bytes += packets }
+    }
+    bytes + shared
+}
+
 /// Pinned memory for the logits that steps copy to the host.
 fn pinned(context: &Arc<CudaContext>, len: usize) -> Result<PinnedHostSlice<f32>, CudaError> {
     // SAFETY: only what a step has copied there is read.
@@ -358,6 +395,11 @@ impl RowVm for RowsVm {
             positions: self.plan().sizes.context as usize,
             groups: self.plan().groups.clone(),
         }
+    }
+
+    fn best_rows(&self, pending: usize) -> usize {
+        let most = self.widths.iter().filter_map(|width| width.plan.rows());
+        best_rows(&Vec::from_iter(most.map(|rows| rows as usize)), pending)
     }
 
     fn alike_rows(&self) -> usize {
@@ -405,5 +447,19 @@ impl RowVm for RowsVm {
         let all = self.host_logits.as_slice().unwrap_or(&[]);
         let own = |place: usize| all.get(place * stride..place * stride + vocab);
         self.wanted.place(row).and_then(own).unwrap_or(&[])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::best_rows;
+
+    #[test]
+    fn a_few_rows_more_than_a_program_has_take_a_step_of_their_own() {
+        let best = |pending| best_rows(&[8, 64, 256, 512, 1024, 2048], pending);
+        let cases = [(1, 1), (8, 8), (9, 9), (300, 300), (512, 512), (513, 512), (768, 512), (769, 769), (1024, 1024)];
+        let long = [(1025, 1024), (1536, 1024), (1537, 1537), (2048, 2048), (2049, 2048), (9000, 2048)];
+        cases.into_iter().chain(long).for_each(|(pending, rows)| assert_eq!(best(pending), rows, "{pending}"));
+        assert_eq!([best_rows(&[8], 20), best_rows(&[8], 3)], [8, 3]);
     }
 }

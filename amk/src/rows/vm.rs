@@ -116,6 +116,12 @@ pub trait RowVm {
     /// Its sizes.
     fn limits(&self) -> RowLimits;
 
+    /// How many of so many rows that could run now had best be in one step, where nobody waits for
+    /// another: at least one, and as many as a step has at most.
+    fn best_rows(&self, pending: usize) -> usize {
+        pending.min(self.limits().rows)
+    }
+
     /// The rows of a step up to which a row's logits have the same bits, whatever the number. A
     /// row that has a step to itself may have others, unless [`Self::keep_alike`] forbids it.
     fn alike_rows(&self) -> usize {

@@ -30,8 +30,10 @@ AMK_DEVICE void begin_order(Worker& w) {
     if (w.thread() == 0)
         w.s.wanted = 0, w.s.tape_end = (u64)(w.p.tape + w.p.tape_at[blockIdx.x + 1]);
     w.sync();
-    const u32 wanted = w.thread() < w.p.row_count ? w.s.rows[w.thread()].wanted : 0;
-    if (wanted) w.s.order[wanted - 1] = w.thread(), atomicMax(&w.s.wanted, wanted);
+    for (u32 row = w.thread(); row < w.p.row_count; row += AMK_WARPS * 32) {
+        const u32 wanted = w.s.rows[row].wanted;
+        if (wanted) w.s.order[wanted - 1] = row, atomicMax(&w.s.wanted, wanted);
+    }
 #endif
 }
 

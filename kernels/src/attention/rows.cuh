@@ -5,7 +5,7 @@
 // fragments of fused.cuh. Pages are read straight from the memory: what a step reads depends on its
 // page tables, which the loader does not follow.
 #pragma once
-#include "../linear/rows.cuh"
+#include "../linear/stages.cuh"
 #include "fused.cuh"
 
 #if AMK_ROWS
@@ -23,12 +23,11 @@ template <class A> AMK_DEVICE u32 split_of(u32 column, u32 row) {
     return (column + row * APART) % A::SPLITS;
 }
 
-// Loads a head's vector of a row, and norms and rotates it.
-template <class A>
-AMK_DEVICE void load_head(const Worker& w, const Record& r, u32 row, u32 head, bool norm,
-                          u32 weight, const float2* turns, float2 (&x)[A::PER_LANE]) {
+// Norms and rotates a head's vector, of which `load` gives the lane's pairs.
+template <class A, class F>
+AMK_DEVICE void turn_head(const Worker& w, bool norm, u32 weight, const float2* turns,
+                          float2 (&x)[A::PER_LANE], F load) {
     constexpr int N = A::PER_LANE;
-    const u32 first = head * A::PAIRS + w.lane;
     u16 gamma[N][2];
 #pragma unroll
     for (int j = 0; j < N; j++)
@@ -36,16 +35,48 @@ AMK_DEVICE void load_head(const Worker& w, const Record& r, u32 row, u32 head, b
         for (int i = 0; i < 2; i++)
             gamma[j][i] =
                 norm ? w.p.constants[weight + 2 * A::apart(w.lane, j) + 2 * w.lane + i] : 0;
-    Words<N> pairs = {pair_at(w, r.input, first, row), LINE_APART};
-    if (!A::has(w.lane, N - 1)) pairs.count = N - 1; // the others are 0
-    read_words(w, pairs);
+    u32 word[N];
+    load(word);
 #pragma unroll
-    for (int j = 0; j < N; j++)
-        x[j] = make_float2(bf16_low(pairs.word[j]), bf16_high(pairs.word[j]));
+    for (int j = 0; j < N; j++) x[j] = make_float2(bf16_low(word[j]), bf16_high(word[j]));
     if (any(norm)) norm_head<A>(w, gamma, x);
     if (!any(turns)) return;
     Rotation<A>(w, turns).rotate(w, x);
 }
+// Likewise the vector of a row.
+template <class A>
+AMK_DEVICE void load_head(const Worker& w, const Record& r, u32 row, u32 head, bool norm,
+                          u32 weight, const float2* turns, float2 (&x)[A::PER_LANE]) {
+    constexpr int N = A::PER_LANE;
+    turn_head<A>(w, norm, weight, turns, x, [&](u32(&word)[N]) {
+        Words<N> pairs = {pair_at(w, r.input, head * A::PAIRS + w.lane, row), LINE_APART};
+        if (!A::has(w.lane, N - 1)) pairs.count = N - 1; // the others are 0
+        read_words(w, pairs);
+#pragma unroll
+        for (int j = 0; j < N; j++) word[j] = pairs.word[j];
+    });
+}
+#if AMK_WIDE
+// Asks for the lane's pairs of the vector of a row, pair `j` to `place(j)` in the memory of the
+// ring. So those of many vectors are on their way at once.
+template <class A, class F>
+AMK_DEVICE void copy_head(const Worker& w, const Record& r, u32 row, u32 head, F place) {
+    const u32* from = pair_at(w, r.input, head * A::PAIRS + w.lane, row);
+#pragma unroll
+    for (int j = 0; j < A::PER_LANE; j++)
+        if (A::has(w.lane, j)) copy_4(w.data + place(j), from + j * LINE_APART);
+}
+// As `load_head`, once they are there.
+template <class A, class F>
+AMK_DEVICE void copied_head(const Worker& w, bool norm, u32 weight, const float2* turns,
+                            float2 (&x)[A::PER_LANE], F place) {
+    turn_head<A>(w, norm, weight, turns, x, [&](u32(&word)[A::PER_LANE]) {
+#pragma unroll
+        for (int j = 0; j < A::PER_LANE; j++)
+            word[j] = A::has(w.lane, j) ? *(const u32*)w.memory(place(j)) : 0;
+    });
+}
+#endif
 
 // The turns of a task's row, cosine and sine: those of the step, or the task's own, which the ring
 // or the scratch has in wide steps and where the heads are long.

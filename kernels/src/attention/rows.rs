@@ -17,6 +17,8 @@ use std::ops::Range;
 /// Steps of more rows mostly run long prompts. Rows of many sequences are attended to one
 /// sequence after the other by the larger sets, and there may be so many such rows.
 const MANY_SEQUENCES: u32 = 256;
+/// Steps of more rows have a prompt's first and last rows in different rounds.
+const VERY_LONG: u32 = 512;
 /// Queries of a set of rows in long steps.
 const LONG_QUERIES: u32 = 64;
 /// The longest head of which a worker's warps have the elements in long steps.
@@ -145,14 +147,19 @@ impl Division {
 
     /// By sets of more queries, in steps that are long enough. Not where the memory is too small,
     /// or a third of the workers would have none. Each task reads all positions: rather larger
-    /// ones than more rounds.
+    /// ones than more rounds. But the later rows of very long steps attend to so many more that a
+    /// worker has early and late ones.
     fn long(plan: &Plan, decoder: &Decoder) -> Option<Division> {
         let [kv_heads, heads, head_dim] = decoder.heads();
         if plan.rows().is_none_or(|rows| rows <= MANY_SEQUENCES) || head_dim > LONGEST_HEAD {
             return None;
         }
         let (set, most) = (LONG_QUERIES / (heads / kv_heads), teams(head_dim));
-        let division = Division::first(plan, decoder, 1, (1..=most).map(|sets| sets * set));
+        let least = if plan.rows() > Some(VERY_LONG) { 2 } else { 1 };
+        let of = |rounds| Division::first(plan, decoder, rounds, (1..=most).map(|sets| sets * set));
+        // More rounds may give a worker fewer rows.
+        let first = of(least)?.rounds;
+        let division = (first..=2 * first).filter_map(of).min_by_key(|division| division.rounds * division.block);
         let division = division.map(|division| Division { long: true, ..division });
         division.filter(|division| {
             3 * division.tasks(plan, kv_heads) >= 2 * plan.schedule.workers

@@ -26,20 +26,29 @@ template <class A> struct RowBlock {
     }
 };
 
-// Norms and rotates the queries of the rows below `end` into the memory, for all warps.
+// Norms and rotates the queries of the rows below `end` into the memory, for all warps. They come
+// to where they are then.
 template <class A, class B> AMK_DEVICE void load_queries(Worker& w, const Record& r, u32 end) {
-    begin_block<A>(w, r.aux, end);
+    const u32 queries = (end - r.aux) * A::GROUP;
+    const auto place = [&](u32 query, u32 j) {
+        const u32 row = query / A::GROUP;
+        return B::query_at(row / B::SET, row % B::SET * A::GROUP + query % A::GROUP,
+                           64 * j + 2 * w.lane);
+    };
 #pragma unroll 1
-    for (u32 item = w.warp; item < (end - r.aux) * A::GROUP; item += AMK_WARPS) {
-        const u32 row = item / A::GROUP, head = item % A::GROUP;
+    for (u32 query = w.warp; query < queries; query += AMK_WARPS)
+        copy_head<A>(w, r, r.aux + query / A::GROUP, r.row * A::GROUP + query % A::GROUP,
+                     [&](u32 j) { return place(query, j); });
+    begin_block<A>(w, r.aux, end);
+    await_own_copies();
+#pragma unroll 1
+    for (u32 query = w.warp; query < queries; query += AMK_WARPS) {
         float2 x[A::PER_LANE];
-        load_head<A>(w, r, r.aux + row, r.row * A::GROUP + head, A::NORM, r.norm,
-                     turns_of<A>(w, r.aux + row, r.aux), x);
+        copied_head<A>(w, A::NORM, r.norm, turns_of<A>(w, r.aux + query / A::GROUP, r.aux), x,
+                       [&](u32 j) { return place(query, j); });
 #pragma unroll
         for (int j = 0; j < A::PER_LANE; j++)
-            if (A::has(w.lane, j))
-                *(u32*)w.memory(B::query_at(row / B::SET, row % B::SET * A::GROUP + head,
-                                            64 * j + 2 * w.lane)) = pack_bf16(x[j].x, x[j].y);
+            if (A::has(w.lane, j)) *(u32*)w.memory(place(query, j)) = pack_bf16(x[j].x, x[j].y);
     }
     w.sync();
     w.stamp(TRACE_INPUTS);

@@ -27,47 +27,42 @@ pub(crate) fn blocks(rows: Option<u32>) -> u32 {
 /// Checks that the workers can share out the blocks of a step.
 ///
 /// # Errors
-/// Where they are not whole groups.
+/// Where there are fewer of them.
 pub(super) fn check(planner: &Planner<'_>, call: usize) -> Result<(), Unsupported> {
     let (blocks, workers) = (blocks(planner.plan.rows()), planner.plan.schedule.workers);
-    if workers.is_multiple_of(blocks) {
+    if workers >= blocks {
         return Ok(());
     }
-    let what = format!("{blocks} blocks of {BLOCK_ROWS} rows on {workers} workers, which are no multiple of {blocks}");
+    let what = format!("{blocks} blocks of {BLOCK_ROWS} rows are too many for {workers} workers");
     Err(Unsupported::at(planner.flow, call, what))
 }
 
-/// Shares out a phase whose elements have their weights on the tapes of the workers as `parts`
-/// says: each worker its part for all rows, or where there are several blocks of rows, the parts of
-/// neighbours for one block.
-pub(crate) fn works(plan: &Plan, parts: &[Range<u32>]) -> Vec<Work> {
+/// Shares out a phase whose elements, `unit` of them for each unit of weights, have these on the
+/// tapes of the workers as `parts` says: each worker its part for all rows, or where there are
+/// several blocks of rows, what is on the tapes of some neighbours for one block.
+pub(crate) fn works(plan: &Plan, parts: &[Range<u32>], unit: u32) -> Vec<Work> {
     match blocks(plan.rows()) {
         1 => parts.iter().cloned().map(Work::Rows).collect(),
-        blocks => of_blocks(blocks, plan.rows().unwrap_or(0), parts),
+        blocks => of_blocks(blocks, plan.rows().unwrap_or(0), parts, unit),
     }
 }
 
-/// Groups the workers with parts, and gives each of a group a block of the rows. Workers without a
-/// part help small groups.
-fn of_blocks(blocks: u32, rows: u32, parts: &[Range<u32>]) -> Vec<Work> {
-    let (mut members, idle): (Vec<usize>, Vec<usize>) = (0..parts.len()).partition(|&worker| !parts[worker].is_empty());
-    members.sort_by_key(|&worker| parts[worker].start);
-    let (count, mut idle) = (members.len() as u32, idle.into_iter());
-    let mut works = vec![Work::Rows(0..0); parts.len()];
-    for group in even(count, count.min(parts.len() as u32 / blocks).max(1)) {
-        let group = &members[group.start as usize..group.end as usize];
-        let (Some(&first), Some(&last)) = (group.first(), group.last()) else { continue };
-        let elements = parts[first].start..parts[last].end;
-        let hosts = group.iter().copied().chain(idle.by_ref());
-        for (block, worker) in (0..blocks).zip(hosts) {
-            works[worker] = Work::Block(Block {
-                elements: elements.clone(),
-                rows: block * BLOCK_ROWS..((block + 1) * BLOCK_ROWS).min(rows),
-                own: parts[worker].clone(),
-            });
-        }
-    }
-    works
+/// Cuts the elements into as many ranges as there are workers for every block, and gives each of
+/// these a range and a block. The workers that are left over only pass what is on their tapes.
+fn of_blocks(blocks: u32, rows: u32, parts: &[Range<u32>], unit: u32) -> Vec<Work> {
+    let end = parts.iter().map(|part| part.end).max().unwrap_or(0);
+    let units = end.div_ceil(unit);
+    let cut = even(units, units.min(parts.len() as u32 / blocks)).into_iter().flat_map(|units| {
+        let elements = units.start * unit..(units.end * unit).min(end);
+        (0..blocks).map(move |block| (elements.clone(), block * BLOCK_ROWS..((block + 1) * BLOCK_ROWS).min(rows)))
+    });
+    let mut cut = cut.fuse();
+    let block = |own: &Range<u32>| match cut.next() {
+        Some((elements, rows)) => Work::Block(Block { elements, rows, own: own.clone() }),
+        None if own.is_empty() => Work::Rows(0..0),
+        None => Work::Block(Block { elements: 0..0, rows: 0..0, own: own.clone() }),
+    };
+    parts.iter().map(block).collect()
 }
 
 /// The parts of a phase's elements with their places on the tapes, where blocks of rows share them.
@@ -86,18 +81,20 @@ pub(super) fn dealt(planner: &Planner<'_>, parts: &[Range<u32>]) -> Vec<Dealt> {
     dealt
 }
 
-/// Encodes the pieces that a block's elements are on: how many there are, and the place of their
-/// words, two for each.
+/// Encodes the pieces that a block's elements are on: how many there are and in the upper half how
+/// many units of the first one come before, and the place of their words, two for each.
 pub(super) fn encode(
     encoder: &mut Encoder<'_>,
     dealt: &[Dealt],
     elements: &Range<u32>,
     units: impl Fn(&Range<u32>) -> u32,
 ) -> (u32, u32) {
-    let inside = |dealt: &&Dealt| dealt.elements.start >= elements.start && dealt.elements.end <= elements.end;
-    let pieces: Vec<&Dealt> = dealt.iter().filter(inside).collect();
+    let overlaps = |dealt: &&Dealt| dealt.elements.start < elements.end && elements.start < dealt.elements.end;
+    let pieces: Vec<&Dealt> = dealt.iter().filter(overlaps).collect();
+    let before = pieces.first().map_or(0, |first| units(&(first.elements.start..elements.start)));
     let words = |dealt: &&Dealt| [(dealt.tape / 16) as u32, dealt.worker | units(&dealt.elements) << 16];
-    (pieces.len() as u32, encoder.arguments(pieces.iter().flat_map(words).collect::<Vec<u32>>()))
+    let at = encoder.arguments(pieces.iter().flat_map(words).collect::<Vec<u32>>());
+    (pieces.len() as u32 | before << 16, at)
 }
 
 /// Checks that a worker can hold `len` rows of the residual, for the rows of the step that a record
@@ -122,32 +119,34 @@ pub(crate) fn check_held(record: &Record, places: &Places<'_>, len: u32) -> Resu
 mod tests {
     use super::*;
 
-    /// The parts of so many units on 8 workers, as blocks of 200 rows.
-    fn blocks_of(units: u32) -> Vec<Block> {
-        let parts = even(units, 8);
-        let works = of_blocks(2, 200, &parts);
+    /// The parts of so many units on some workers, as blocks of 200 rows.
+    fn blocks_of(units: u32, workers: u32) -> Vec<Block> {
+        let parts = even(units, workers);
+        let works = of_blocks(2, 200, &parts, 1);
         let has = |(work, part): (&Work, &Range<u32>)| part.is_empty() || work.own() == Some(part);
         assert!(works.iter().zip(&parts).all(has), "{units} units");
         let block = |work: Work| if let Work::Block(block) = work { Some(block) } else { None };
-        works.into_iter().filter_map(block).collect()
+        works.into_iter().filter(|work| !work.is_empty()).filter_map(block).collect()
     }
 
     #[test]
     fn every_element_of_every_row_is_in_one_block() {
-        for units in 1..40 {
-            let blocks = blocks_of(units);
+        for (units, workers) in (1..40).flat_map(|units| [(units, 8), (units, 7)]) {
+            let blocks = blocks_of(units, workers);
             let mut cells = vec![[0; 200]; units as usize];
             for Block { elements, rows, .. } in &blocks {
                 elements.clone().for_each(|unit| rows.clone().for_each(|row| cells[unit as usize][row as usize] += 1));
             }
-            assert!(cells.iter().flatten().all(|&count| count == 1), "{units} units");
+            assert!(cells.iter().flatten().all(|&count| count == 1), "{units} units on {workers} workers");
         }
     }
 
     #[test]
-    fn groups_are_as_small_as_the_workers_allow() {
-        let elements = |units| blocks_of(units).into_iter().map(|block| block.elements).collect::<Vec<_>>();
-        assert_eq!(elements(2), [0..1, 1..2, 0..1, 1..2]);
-        assert_eq!(elements(8), [0..2, 0..2, 2..4, 2..4, 4..6, 4..6, 6..8, 6..8]);
+    fn ranges_are_as_short_as_the_workers_allow() {
+        let elements =
+            |units, workers| Vec::from_iter(blocks_of(units, workers).into_iter().map(|block| block.elements));
+        assert_eq!(elements(2, 8), [0..1, 0..1, 1..2, 1..2]);
+        assert_eq!(elements(8, 8), [0..2, 0..2, 2..4, 2..4, 4..6, 4..6, 6..8, 6..8]);
+        assert_eq!(elements(8, 5), [0..4, 0..4, 4..8, 4..8]);
     }
 }

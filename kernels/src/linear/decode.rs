@@ -122,6 +122,9 @@ impl Shape {
 
 fn decode<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "layer", "aux", "partial", "tape"])?;
+    if record.units == 0 && blocks(places.program.rows) > 1 {
+        return pass_by(record, places, state);
+    }
     let shape = Shape::new(record)?;
     if places.program.rows.is_some() && record.layer != 0 {
         return decode_block(record, shape, places, state);
@@ -152,7 +155,8 @@ fn decode_block<'p>(
     if record.tape != 0 {
         check_taken(record, state.take(&places.image.pieces)?)?;
     }
-    let words = state.arguments(&places.image.plain.words, record.partial, record.aux.saturating_mul(2))?;
+    let (pieces, before) = (record.aux & 0xffff, record.aux >> 16);
+    let words = state.arguments(&places.image.plain.words, record.partial, pieces * 2)?;
     let mut joined: Option<Piece> = None;
     for &[at, of] in words.as_chunks().0 {
         let piece = piece_at(places, of & 0xffff, u64::from(at) * 16)?;
@@ -165,6 +169,7 @@ fn decode_block<'p>(
         });
     }
     let piece = joined.ok_or_else(|| Refusal::new("aux", "is 0, and the record is for some rows"))?;
+    let piece = cut_out(piece, before * UNIT, u32::from(record.units) * UNIT)?;
     check_piece(record, &shape, &piece, places)?;
     Ok(for_rows(products(record, shape, places, state, piece, None)?, rows.as_ref()))
 }
@@ -187,6 +192,30 @@ fn join(mut before: Piece, piece: &Piece) -> Result<Piece, Refusal> {
         }
     }
     Ok(before)
+}
+
+/// Decodes a record of a worker that has no block, and only passes its piece of the tape.
+fn pass_by<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    only(record, &["tape"])?;
+    check_taken(record, state.take(&places.image.pieces)?)?;
+    Ok(Vec::new())
+}
+
+/// The rows of a piece behind the first `before`, `len` of them or those that there are.
+fn cut_out(mut piece: Piece, before: u32, len: u32) -> Result<Piece, Refusal> {
+    let woven = if piece.interleaved { piece.parts.len().max(1) as u32 } else { 1 };
+    let (mut before, mut len) = (before / woven, len / woven);
+    for part in &mut piece.parts {
+        let rows = &mut part.rows;
+        let skipped = before.min(rows.end - rows.start);
+        rows.start += skipped;
+        rows.end = rows.end.min(rows.start.saturating_add(len));
+        if !piece.interleaved {
+            (before, len) = (before - skipped, len - (rows.end - rows.start));
+        }
+    }
+    piece.parts.retain(|part| !part.rows.is_empty());
+    Ok(piece)
 }
 
 /// Decodes the product of a piece.

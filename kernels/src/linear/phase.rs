@@ -175,7 +175,7 @@ pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
             split_k::plan(planner, &mut gemv, &owned);
             gemv.dealt = blocks::dealt(planner, &owned);
             stream(planner, &owned, product.kind, product.k);
-            planner.phase(gemv, blocks::works(&planner.plan, &owned));
+            planner.phase(gemv, blocks::works(&planner.plan, &owned, UNIT));
         }
     }
 }
@@ -245,7 +245,7 @@ fn spread(planner: &mut Planner<'_>, mut gemv: Gemv, rows: u32, fold: u32) -> Ve
     }
     planner.plan.shared.set(LastRows(parts.iter().map(|rows| rows.end - rows.start).collect()));
     let works = match in_blocks {
-        true => blocks::works(&planner.plan, &parts),
+        true => blocks::works(&planner.plan, &parts, UNIT / fold),
         false => parts.iter().cloned().map(Work::Rows).collect(),
     };
     planner.phase(gemv, works);
@@ -284,7 +284,7 @@ impl PhaseKind for Gemv {
     }
 
     fn calls(&self, task: &mut TaskCalls<'_>, worker: u32, work: &Work) {
-        if let Some(rows) = work.elements() {
+        if let Some(rows) = work.elements().filter(|rows| !rows.is_empty()) {
             let x = self.input(task, worker);
             self.products(task, x, rows);
         }
@@ -292,7 +292,10 @@ impl PhaseKind for Gemv {
 
     fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
         let (Some(rows), Some(own)) = (work.elements(), work.own()) else { return Record::default() };
-        let units = self.units(rows);
+        let (units, tape) = (self.units(rows), self.units(own) * unit_bytes(self.tiles.kind, self.k));
+        if units == 0 {
+            return Record { op: encoder.op("GEMV"), tape, ..Record::default() };
+        }
         let (pieces, pieces_at) = match work.rows() {
             Some(_) => blocks::encode(encoder, &self.dealt, rows, |rows| self.units(rows)),
             None => (0, 0),
@@ -332,7 +335,7 @@ impl PhaseKind for Gemv {
                 (None, Some((split, unit))) => encoder.element(split.addends, split.of_helper(unit, 0).start),
                 (None, None) => pieces_at,
             },
-            tape: self.units(own) * unit_bytes(self.tiles.kind, self.k),
+            tape,
             shape: shape | cut(self.k).0 << GEMV_DEPTH_BIT | flags << GEMV_FLAGS_BIT,
             ..Record::default()
         }

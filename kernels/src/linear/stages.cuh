@@ -25,6 +25,8 @@ static_assert(WIDE_UNITS == 2 * AMK_WARPS, "a group has the units of all warps")
 AMK_DEVICE void copy_16(u32 to, const void* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
+// Waits for the thread's own copies other than those in bulk.
+AMK_DEVICE void await_own_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 AMK_DEVICE void copy_4(u32 to, const void* from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
@@ -109,7 +111,8 @@ struct UnitPlace {
         : piece(w.tape), unit(unit), units(r.units) {
         if (AMK_ROWS <= BLOCK_ROWS || !r.aux) return;
         const u32* words = w.p.arguments + r.partial;
-        for (u32 i = 1; i < r.aux && this->unit >= words[1] >> 16; i++)
+        this->unit += r.aux >> 16;
+        for (u32 i = 1; i < (r.aux & 0xffff) && this->unit >= words[1] >> 16; i++)
             this->unit -= words[1] >> 16, words += 2;
         units = words[1] >> 16;
         piece = (const u8*)w.p.tape + w.p.tape_at[words[1] & 0xffff] + (u64)words[0] * 16;

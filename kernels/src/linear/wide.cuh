@@ -421,7 +421,7 @@ template <class T> AMK_DEVICE void multiply_wide(WideGroups& groups) {
 template <class F> AMK_DEVICE void gemv_wide(Worker& w, const Record& r, F multiply) {
     const GemvShape g(r.shape);
     WideGroups groups{w, r, g};
-    if (groups.end() == groups.begin()) return before_task(w, r);
+    if (r.units == 0 || groups.end() == groups.begin()) return before_task(w, r);
 #pragma unroll 1
     while (!groups.ended()) multiply(g, groups);
 }

@@ -10,6 +10,7 @@ use crate::rms_norm::NormedResidual;
 use amk::ir::program::BufferKind;
 use amk::ir::{DType, Exchange, TensorId};
 use amk_cuda::Extensions;
+use amk_cuda::image::abi::UNIT;
 use amk_cuda::plan::{Flow, FusedGroup, Grouping, Planner, Unsupported};
 use amk_cuda::set::Fusion;
 
@@ -142,7 +143,7 @@ impl FusedGroup for EmbedGroup {
         phase::begin(&mut planner.plan, self.value, to);
         let published = self.published.then(|| planner.value(self.value, DType::BF16));
         let owned = crate::linear::phase::owned(&planner.plan, hidden);
-        let works = works(&planner.plan, &owned);
+        let works = works(&planner.plan, &owned, UNIT);
         planner.phase(Embed { to, published }, works);
         Ok(())
     }

@@ -6,6 +6,7 @@ use crate::linear::phase::owned;
 use amk::ir::program::BufferKind;
 use amk::ir::{BufferId, DType, Exchange, Param, TensorId};
 use amk_cuda::cost::{CostModel, Overhead};
+use amk_cuda::image::abi::UNIT;
 use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Work, early, read, same, write};
 use std::ops::Range;
@@ -69,7 +70,7 @@ pub(crate) fn held(planner: &mut Planner<'_>, value: TensorId, rows: u32) -> Buf
     let from = planner.known(value);
     let name = format!("adopted.{number}.{}", planner.flow.tensor(value).name);
     let to = planner.activation(&name, DType::F32, &[rows], Exchange::Counter);
-    let works = works(&planner.plan, &owned(&planner.plan, rows));
+    let works = works(&planner.plan, &owned(&planner.plan, rows), UNIT);
     planner.phase(Adopt { from, to }, works);
     to
 }

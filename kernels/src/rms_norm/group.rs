@@ -171,7 +171,7 @@ impl NormedResidual {
         let known = owned.iter().zip(known).filter(|(_, known)| **known).map(|(own, _)| own.clone()).collect();
         let output = NormOutput::Residual { before, after, packets };
         let norm = Norm { from, len: rows, by: remaining, output, known };
-        planner.phase(norm, works(&planner.plan, &owned));
+        planner.phase(norm, works(&planner.plan, &owned, UNIT));
     }
 }
 

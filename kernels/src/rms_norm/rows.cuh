@@ -15,8 +15,12 @@ template <class N> AMK_DEVICE NormScale row_scale(const Worker&, const Record&, 
 
 // Rows that a worker norms at a time, each by some of its warps.
 constexpr u32 NORM_ROWS_EACH = (AMK_ROWS + AMK_WORKERS - 1) / AMK_WORKERS,
-              NORM_TOGETHER = NORM_ROWS_EACH > 2 ? 4 : NORM_ROWS_EACH,
+              NORM_TOGETHER = NORM_ROWS_EACH > 8   ? 16
+                              : NORM_ROWS_EACH > 4 ? 8
+                              : NORM_ROWS_EACH > 2 ? 4
+                                                   : NORM_ROWS_EACH,
               NORM_SHARES = AMK_WARPS / NORM_TOGETHER;
+static_assert(NORM_TOGETHER <= AMK_WARPS, "a warp has one row at a time");
 
 // A thread's share of a row's vector: pieces of 16 bytes, four pairs each.
 struct NormShare {

@@ -25,6 +25,8 @@ device_constants! {
     /// Rows of a step up to which weights come through the ring. Bodies of wider steps have its
     /// memory to themselves.
     NARROW_ROWS = 8 => "#define AMK_NARROW_ROWS";
+    /// Rows of a step up to which these are in the shared memory.
+    ROWS_IN_SHARED = 512 => "#define AMK_ROWS_IN_SHARED";
     /// bf16 elements of a packet.
     PER_PACKET = 2 => "#define AMK_PER_PACKET";
     /// Floats of a worker's shared scratch memory.

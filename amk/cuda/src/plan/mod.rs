@@ -122,6 +122,11 @@ impl Work {
         }
     }
 
+    /// Whether there is nothing to compute.
+    pub fn is_empty(&self) -> bool {
+        self.elements().is_some_and(Range::is_empty)
+    }
+
     /// The rows of the step; `None`: all.
     pub fn rows(&self) -> Option<&Range<u32>> {
         if let Self::Block(block) = self { Some(&block.rows) } else { None }

@@ -191,15 +191,14 @@ impl<'a> Planner<'a> {
         self.load[worker] += bytes;
     }
 
-    /// Adds a phase: a task for every worker that has a part of it, by worker in `works`.
+    /// Adds a phase: a task for every worker that has a part of it, or whose tape has, by worker in
+    /// `works`.
     pub fn phase(&mut self, kind: impl PhaseKind, works: Vec<Work>) {
-        let everyone = kind.everyone();
+        let (plan, everyone) = (&self.plan, kind.everyone());
+        let has_part = |work: &Work| everyone || !work.is_empty() || kind.piece(plan, work).is_some();
+        let tasks: Vec<_> = works.into_iter().enumerate().filter(|(_, work)| has_part(work)).collect();
         let at = self.begin_phase(Phase::new(kind));
-        for (worker, work) in works.into_iter().enumerate() {
-            if everyone || !matches!(&work, Work::Rows(rows) if rows.is_empty()) {
-                self.task(at, worker, work);
-            }
-        }
+        tasks.into_iter().for_each(|(worker, work)| self.task(at, worker, work));
     }
 
     pub(super) fn begin_phase(&mut self, phase: Phase) -> usize {

@@ -28,6 +28,8 @@ pub(super) struct Width {
     pub(super) image: Image,
     pub(super) memory: Memory,
     pub(super) trace: Option<CudaSlice<u64>>,
+    /// Whether other programs use the packets, too: see [`Memory::around`].
+    pub(super) shares_packets: bool,
     params: VmParams,
     /// Whether the last launch was abandoned.
     abandoned: PinnedHostSlice<u32>,
@@ -39,9 +41,11 @@ impl Width {
         function: CudaFunction,
         Ready { plan, verified, image }: Ready,
         resident: Arc<Resident>,
+        packets: Option<Arc<CudaSlice<u64>>>,
         traced: bool,
     ) -> Result<Self, CudaError> {
-        let memory = Memory::around(resident, stream, &plan, &image)?;
+        let shares_packets = packets.is_some();
+        let memory = Memory::around(resident, stream, &plan, &image, packets)?;
         let trace = trace::room(stream, &plan.program, traced)?;
         let params = VmParams {
             trace: trace.as_ref().map_or(0, |trace| address(trace, stream)),
@@ -52,7 +56,7 @@ impl Width {
         };
         // SAFETY: a launch copies the word there before it is read.
         let abandoned = unsafe { stream.context().alloc_pinned_with_flags(1, sys::CU_MEMHOSTALLOC_PORTABLE) }?;
-        Ok(Self { function, plan, verified, image, memory, trace, params, abandoned })
+        Ok(Self { function, plan, verified, image, memory, trace, shares_packets, params, abandoned })
     }
 
     /// Whether it runs steps of so many rows.
@@ -124,8 +128,8 @@ impl Width {
         stuck.map_or(Ok(()), |stuck| Err(CudaError::Stuck(stuck)))
     }
 
-    /// Restarts the epochs: clears all packets and counters.
-    fn forget(&mut self, stream: &Arc<CudaStream>) -> Result<(), CudaError> {
+    /// Restarts the epochs: clears packets and counters.
+    pub(super) fn forget(&mut self, stream: &Arc<CudaStream>) -> Result<(), CudaError> {
         self.params.epoch = 1;
         self.memory.forget(stream)
     }
