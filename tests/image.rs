@@ -545,8 +545,9 @@ fn changes_of_arguments(case: &Case) -> Vec<Change> {
     // The pieces of the tapes that blocks of rows share.
     let blocks = case.samples().into_iter().map(|at| &case.image.records[at]);
     let blocks = blocks.filter(|record| case.plan.rows().is_some() && u32::from(record.op) == op("GEMV"));
-    let mut words: Vec<usize> =
-        blocks.flat_map(|record| (record.partial..record.partial + 2 * record.aux).map(|at| at as usize)).collect();
+    let mut words: Vec<usize> = blocks
+        .flat_map(|record| (record.partial..record.partial + 2 * (record.aux & 0xffff)).map(|at| at as usize))
+        .collect();
     for call in calls {
         let end = case.image.records.iter().map(|record| record.input as usize).filter(|&next| next > call);
         words.extend(call..end.min().unwrap_or(plain.words.len()).min(plain.words.len()));

@@ -122,8 +122,10 @@ impl Shape {
 
 fn decode<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "layer", "aux", "partial", "tape"])?;
-    if record.units == 0 && blocks(places.program.rows) > 1 {
-        return pass_by(record, places, state);
+    match (record.units, record.shape) {
+        (0, 0) if blocks(places.program.rows) > 1 => return pass_by(record, places, state),
+        (0, _) | (_, 0) => return Err(Refusal::new("units, shape", "are of no product, or only one of them is")),
+        _ => {}
     }
     let shape = Shape::new(record)?;
     if places.program.rows.is_some() && record.layer != 0 {
@@ -155,7 +157,8 @@ fn decode_block<'p>(
     if record.tape != 0 {
         check_taken(record, state.take(&places.image.pieces)?)?;
     }
-    let (pieces, before) = (record.aux & 0xffff, record.aux >> 16);
+    let (pieces, before) = (record.aux & 0xffff, (record.aux >> 16) * UNIT);
+    let end = before + u32::from(record.units) * UNIT;
     let words = state.arguments(&places.image.plain.words, record.partial, pieces * 2)?;
     let mut joined: Option<Piece> = None;
     for &[at, of] in words.as_chunks().0 {
@@ -164,12 +167,17 @@ fn decode_block<'p>(
             return Err(Refusal::new("aux, partial", "name a piece of other units"));
         }
         joined = Some(match joined {
-            Some(before) => join(before, piece)?,
-            None => piece.clone(),
+            Some(joined) if joined.rows() < end => join(joined, piece)?,
+            None if before < piece.rows() => piece.clone(),
+            _ => return Err(Refusal::new("units, aux, partial", "name a piece that has none of the units")),
         });
     }
     let piece = joined.ok_or_else(|| Refusal::new("aux", "is 0, and the record is for some rows"))?;
-    let piece = cut_out(piece, before * UNIT, u32::from(record.units) * UNIT)?;
+    let piece = cut_out(piece, before, end - before);
+    if piece.rows().div_ceil(UNIT) != u32::from(record.units) {
+        let what = format!("are of {} units, and the pieces have {} rows of them", record.units, piece.rows());
+        return Err(Refusal::new("units, aux, partial", what));
+    }
     check_piece(record, &shape, &piece, places)?;
     Ok(for_rows(products(record, shape, places, state, piece, None)?, rows.as_ref()))
 }
@@ -202,7 +210,7 @@ fn pass_by<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) ->
 }
 
 /// The rows of a piece behind the first `before`, `len` of them or those that there are.
-fn cut_out(mut piece: Piece, before: u32, len: u32) -> Result<Piece, Refusal> {
+fn cut_out(mut piece: Piece, before: u32, len: u32) -> Piece {
     let woven = if piece.interleaved { piece.parts.len().max(1) as u32 } else { 1 };
     let (mut before, mut len) = (before / woven, len / woven);
     for part in &mut piece.parts {
@@ -215,7 +223,7 @@ fn cut_out(mut piece: Piece, before: u32, len: u32) -> Result<Piece, Refusal> {
         }
     }
     piece.parts.retain(|part| !part.rows.is_empty());
-    Ok(piece)
+    piece
 }
 
 /// Decodes the product of a piece.
