@@ -47,6 +47,9 @@ impl Meet {
             meet.p = (1, 0);
         }
         for (x, y) in a.intervals().iter().zip(b.intervals()) {
+            if meet.p.0 > meet.p.1 {
+                break; // whatever else is required
+            }
             // Two intervals meet where the larger start is below the smaller end. No start is below
             // 0, so of an end behind the position its line alone counts.
             for (start, lo_p) in [(x.lo, true), (y.lo, false)] {

@@ -382,6 +382,9 @@ fn reversed(first: &RowAccess<'_>, later: &RowAccess<'_>, positions: u32) -> Opt
         i64::from(first.rows.first) - (i64::from(later.rows.end) - 1),
         i64::from(first.rows.end) - 1 - i64::from(later.rows.first),
     );
+    if most < 1 {
+        return None; // no row of the first is after one of the other
+    }
     // Rows of a step may lie beyond the last position in the stand-in.
     let reach = positions.saturating_add(first.rows.end.max(later.rows.end));
     let (position, other) = Meet::of(&later.row, &first.row, reach).within(least.max(1), most)?;

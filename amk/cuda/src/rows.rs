@@ -33,7 +33,7 @@ use width::Width;
 
 /// A decoder on a GPU whose steps have rows. Make a [`amk::session::Session`] of it.
 ///
-/// Steps of up to [`NARROW_ROWS`], 16, 32, 64, 128 or 256 rows and wider ones are different
+/// Steps of up to [`NARROW_ROWS`], 16, 32 rows and so on, twice as many each time, are different
 /// programs over the same weights, caches and pages; within one of them the bits of a row's logits
 /// do not depend on the other rows. A row that has a step to itself runs the program of
 /// [`super::Vm`] over pages, which takes less time, where there is one: not for changes of logits,
