@@ -345,8 +345,8 @@ fn rows_of_heads_of_any_number_of_tiles_compute_the_function() {
     check_narrow_and_wide(odd_heads(), [12, 24]);
 }
 
-/// Steps of three blocks of rows, of which neighbours share out their weights. With 11 workers their
-/// tapes are cut elsewhere than the blocks' shares, and two workers have none.
+/// Steps of three blocks of rows, of which neighbours share out their weights. The shares of 11
+/// workers begin and end within what is on a tape, and two workers have none.
 #[test]
 fn blocks_of_rows_compute_the_function() {
     for of in [with("llama", &[]), with("qwen2", &[]), with("gemma3", &[("WINDOW", 50)])] {
