@@ -441,6 +441,8 @@ mod tests {
         logits: Vec<f32>,
         /// A chosen token is the number of its draw.
         chooses: bool,
+        /// The rows that suit it best, where these are fewer than a step can have.
+        best: Option<usize>,
     }
 
     impl RowVm for Recorder {
@@ -448,6 +450,10 @@ mod tests {
 
         fn limits(&self) -> RowLimits {
             RowLimits::new(8, 200, 4)
+        }
+
+        fn best_rows(&self, pending: usize) -> usize {
+            pending.min(self.best.unwrap_or(8))
         }
 
         fn edit_page(&mut self, edit: PageEdit) -> Result<(), Self::Error> {
@@ -511,6 +517,16 @@ mod tests {
         session.push_draft(ids[2], &tokens(6)).unwrap();
         session.step().unwrap();
         assert_eq!(session.vm().steps[2].len(), 7, "decoding rows are not bounded, and prompts go on");
+    }
+
+    #[test]
+    fn prompts_alone_run_in_steps_that_suit_the_vm() {
+        let mut session = Session::new(Recorder { best: Some(5), ..Recorder::default() });
+        let [prompt, other] = [(); 2].map(|()| session.add());
+        session.push(prompt, &tokens(4)).unwrap();
+        session.push(other, &tokens(5)).unwrap();
+        while !session.step().unwrap().is_empty() {}
+        assert_eq!(session.vm().steps.iter().map(Vec::len).collect::<Vec<_>>(), [5, 4]);
     }
 
     #[test]
