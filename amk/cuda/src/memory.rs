@@ -166,10 +166,7 @@ impl Memory {
     ) -> Result<Arc<CudaSlice<u64>>, CudaError> {
         let words = images.map(|image| image.packets as usize).max().unwrap_or(0).max(1);
         check_room(stream.context(), words as u64 * 8)?;
-        let packets = stream.alloc_zeros::<u64>(words)?;
-        // SAFETY: there are so many words, and they are used on this stream alone.
-        unsafe { set_nans(stream, address(&packets, stream), words * size_of::<u64>()) }?;
-        Ok(Arc::new(packets))
+        Ok(Arc::new(nans(stream, words)?))
     }
 
     /// Allocates the memory of an image whose weights are resident. `packets`: those of
@@ -189,10 +186,8 @@ impl Memory {
         check_room(stream.context(), Self::bytes(plan, image) + own)?;
         // A worker prefetches one record.
         let records: Vec<Record> = image.records.iter().copied().chain([Record::default()]).collect();
-        let absent = if plan.has_row_packets() { image.row_words * blocks(&plan.program) } else { 0 };
+        let values = image.row_words * blocks(&plan.program); // 0 without rows
         let boxes = boxes::upload(stream, plan, image, address(&resident.tape, stream))?;
-        let values = image.row_words * blocks(&plan.program);
-        let first_zero = if packets.is_some() { values } else { absent };
         let packets = match packets {
             Some(packets) => packets,
             None => Arc::new(stream.alloc_zeros::<u64>(image.packets as usize)?),
@@ -207,8 +202,8 @@ impl Memory {
             scratch: stream.alloc_zeros::<f32>(plain::scratch(plan, image).max(1))?,
             scratch_len: image.plain.scratch,
             packets,
-            absent: absent as usize,
-            zeros: first_zero as usize..image.packets as usize,
+            absent: if plan.has_row_packets() { values as usize } else { 0 },
+            zeros: values as usize..image.packets as usize,
             fault: stream.alloc_zeros::<u32>(FAULT_WORDS * (1 + plan.schedule.workers as usize))?,
         };
         memory.clear_rows(stream)?;
@@ -299,11 +294,16 @@ impl Memory {
 /// Memory for rows of logits. What no task writes are NaNs, which no argmax and no draw takes:
 /// behind the logits of a row are those that the last unit lacks.
 pub(super) fn logits(stream: &Arc<CudaStream>, len: usize) -> Result<CudaSlice<f32>, CudaError> {
+    nans(stream, len)
+}
+
+/// Memory of NaNs, at least one element.
+fn nans<T: DeviceRepr>(stream: &Arc<CudaStream>, len: usize) -> Result<CudaSlice<T>, CudaError> {
     // SAFETY: all bytes are set on the stream before anything else is done with them.
-    let logits = unsafe { stream.alloc::<f32>(len) }?;
-    // SAFETY: the memory has `len` floats, and is used on this stream alone.
-    unsafe { set_nans(stream, address(&logits, stream), len * size_of::<f32>()) }?;
-    Ok(logits)
+    let memory = unsafe { stream.alloc::<T>(len) }?;
+    // SAFETY: the memory has `len` elements, and is used on this stream alone.
+    unsafe { set_nans(stream, address(&memory, stream), len * size_of::<T>()) }?;
+    Ok(memory)
 }
 
 /// Fills memory with NaNs.

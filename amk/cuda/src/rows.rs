@@ -23,6 +23,7 @@ use amk_ir::graph::Instance;
 use amk_ir::schedule::{PartialRing, PartialSchedule, RowSchedule};
 use amk_ir::verify::Verified;
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, PinnedHostSlice, sys};
+use std::iter;
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
@@ -83,10 +84,6 @@ struct StepWords {
     logits: u64,
 }
 
-/// The most rows of the steps before the widest ones. With fewer rows, tasks of attention have
-/// fewer, so that more workers have one, and products have fewer columns.
-const NARROWER: [u32; 8] = [NARROW_ROWS, 16, 32, 64, 128, 256, 512, 1024];
-
 /// Rows of steps whose time is in proportion to the rows of their program, at least.
 const LONG_ROWS: usize = 512;
 
@@ -116,7 +113,10 @@ impl RowsVm {
         let graph = kernel.graph()?;
         let fields = options.schedule.as_ref().unwrap_or(instance.schedule_in(graph));
         let rows = fields.rows.ok_or(CudaError::NoRows)?;
-        let narrower = NARROWER.into_iter().filter(|&most| most < rows.most);
+        // With fewer rows, tasks of attention have fewer, so that more workers have one, and
+        // products have fewer columns.
+        let widths = iter::successors(Some(NARROW_ROWS), |most| most.checked_mul(2));
+        let narrower = widths.take_while(|&most| most < rows.most);
         let prepare = |most: u32| {
             let mut fields = PartialSchedule { rows: Some(RowSchedule { most, ..rows }), ..fields.clone() };
             if most < rows.most {
@@ -151,20 +151,20 @@ impl RowsVm {
         let stream = context.new_stream()?;
         let programs = || ready.iter().map(|(ready, ..)| ready);
         programs().try_for_each(|ready| bindings.check(ready.verified.constants()))?;
-        let bytes = launch_bytes(programs().chain(alone.iter().map(|(ready, _)| ready)));
         let Ready { plan, image, .. } = programs().next().ok_or(CudaError::NoRows)?;
+        if let Some(other) = programs().find(|ready| !ready.image.places_as(image)) {
+            let most = other.plan.rows().unwrap_or(0);
+            let what = format!("weights lie otherwise in steps of {most} rows than in narrower ones");
+            return Err(Unsupported { what, at: plan.program.name.clone() }.into());
+        }
+        let bytes = launch_bytes(programs());
         let resident = Arc::new(Resident::upload(&context, &stream, plan, image, bindings, bytes, progress)?);
-        let sharing = programs().filter(|ready| shares_packets(ready)).map(|ready| &ready.image);
+        let sharing = programs().filter(|ready| shares_packets(&ready.plan)).map(|ready| &ready.image);
         let packets = Memory::packets_of(&stream, sharing)?;
         let mut widths: Vec<Width> = Vec::new();
         for (ready, code, _) in ready {
             let function = load(&context, &ready.plan, code)?;
-            if let Some(narrow) = widths.first().filter(|narrow| !ready.image.places_as(&narrow.image)) {
-                let most = ready.plan.rows().unwrap_or(0);
-                let what = format!("weights lie otherwise in steps of {most} rows than in narrower ones");
-                return Err(Unsupported { what, at: narrow.plan.program.name.clone() }.into());
-            }
-            let packets = shares_packets(&ready).then(|| packets.clone());
+            let packets = shares_packets(&ready.plan).then(|| packets.clone());
             widths.push(Width::new(&stream, function, ready, resident.clone(), packets, options.trace)?);
         }
         // Where anything of it is missing, steps of one row run the program of several.
@@ -316,7 +316,7 @@ impl RowsVm {
         }
         let at = self.widths.iter().position(|width| width.fits(rows.len())).ok_or(CudaError::NoRows)?;
         self.last.0 = Ran::Width(at);
-        if self.widths[at].shares_packets && self.sharing != Some(at) {
+        if shares_packets(&self.widths[at].plan) && self.sharing != Some(at) {
             self.widths[at].forget(&self.stream)?;
             self.sharing = Some(at);
         }
@@ -365,8 +365,8 @@ fn best_rows(most: &[usize], pending: usize) -> usize {
 
 /// Whether a program keeps nothing in its packets from one step to the next, where it need not have
 /// memory for them to itself.
-fn shares_packets(ready: &Ready) -> bool {
-    ready.plan.rows().is_some() && !ready.plan.has_row_packets()
+fn shares_packets(plan: &Plan) -> bool {
+    plan.rows().is_some() && !plan.has_row_packets()
 }
 
 /// The bytes that programs need for their launches, in addition to weights and pages.
@@ -375,7 +375,7 @@ fn launch_bytes<'r>(programs: impl Iterator<Item = &'r Ready>) -> u64 {
     for ready in programs {
         bytes += Memory::bytes(&ready.plan, &ready.image);
         let packets = Memory::packet_bytes(&ready.image);
-        if shares_packets(ready) { shared = packets.max(shared) } else { bytes += packets }
+        if shares_packets(&ready.plan) { shared = packets.max(shared) } else { bytes += packets }
     }
     bytes + shared
 }

@@ -52,11 +52,10 @@ pub(crate) fn works(plan: &Plan, parts: &[Range<u32>], unit: u32) -> Vec<Work> {
 fn of_blocks(blocks: u32, rows: u32, parts: &[Range<u32>], unit: u32) -> Vec<Work> {
     let end = parts.iter().map(|part| part.end).max().unwrap_or(0);
     let units = end.div_ceil(unit);
-    let cut = even(units, units.min(parts.len() as u32 / blocks)).into_iter().flat_map(|units| {
+    let mut cut = even(units, units.min(parts.len() as u32 / blocks)).into_iter().flat_map(|units| {
         let elements = units.start * unit..(units.end * unit).min(end);
         (0..blocks).map(move |block| (elements.clone(), block * BLOCK_ROWS..((block + 1) * BLOCK_ROWS).min(rows)))
     });
-    let mut cut = cut.fuse();
     let block = |own: &Range<u32>| match cut.next() {
         Some((elements, rows)) => Work::Block(Block { elements, rows, own: own.clone() }),
         None if own.is_empty() => Work::Rows(0..0),

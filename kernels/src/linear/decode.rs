@@ -263,7 +263,7 @@ fn check_taken(record: &Record, piece: &Piece) -> Result<(), Refusal> {
 fn check_piece(record: &Record, shape: &Shape, piece: &Piece, places: &Places<'_>) -> Result<(), Refusal> {
     let tiles = &Shared::of(places.image).tiles;
     let units = u32::from(record.units);
-    if units == 0 || units != piece.rows().div_ceil(UNIT) {
+    if units != piece.rows().div_ceil(UNIT) {
         return Err(Refusal::new("units", format!("is {units}, the tape has {} rows", piece.rows())));
     }
     check_padding(shape, piece, places)?;

@@ -25,11 +25,11 @@ static_assert(WIDE_UNITS == 2 * AMK_WARPS, "a group has the units of all warps")
 AMK_DEVICE void copy_16(u32 to, const void* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
-// Waits for the thread's own copies other than those in bulk.
-AMK_DEVICE void await_own_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 AMK_DEVICE void copy_4(u32 to, const void* from) {
     asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(to), "l"(from) : "memory");
 }
+// Waits for the thread's own copies other than those in bulk.
+AMK_DEVICE void await_own_copies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 
 // Copies contiguous runs of bytes, run `k` of `count` from `from(k)` to `to(k)`, by the lanes of a
 // warp; counted by a barrier.

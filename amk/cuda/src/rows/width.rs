@@ -28,8 +28,6 @@ pub(super) struct Width {
     pub(super) image: Image,
     pub(super) memory: Memory,
     pub(super) trace: Option<CudaSlice<u64>>,
-    /// Whether other programs use the packets, too: see [`Memory::around`].
-    pub(super) shares_packets: bool,
     params: VmParams,
     /// Whether the last launch was abandoned.
     abandoned: PinnedHostSlice<u32>,
@@ -44,7 +42,6 @@ impl Width {
         packets: Option<Arc<CudaSlice<u64>>>,
         traced: bool,
     ) -> Result<Self, CudaError> {
-        let shares_packets = packets.is_some();
         let memory = Memory::around(resident, stream, &plan, &image, packets)?;
         let trace = trace::room(stream, &plan.program, traced)?;
         let params = VmParams {
@@ -56,7 +53,7 @@ impl Width {
         };
         // SAFETY: a launch copies the word there before it is read.
         let abandoned = unsafe { stream.context().alloc_pinned_with_flags(1, sys::CU_MEMHOSTALLOC_PORTABLE) }?;
-        Ok(Self { function, plan, verified, image, memory, trace, shares_packets, params, abandoned })
+        Ok(Self { function, plan, verified, image, memory, trace, params, abandoned })
     }
 
     /// Whether it runs steps of so many rows.
