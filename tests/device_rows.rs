@@ -21,6 +21,7 @@ use amk::{Megakernel, Tensor, Token};
 use amk_bench::kernel_check::{Decoder, MOST_DEVIATIONS};
 use amk_cuda::{GpuTarget, Image, Precision, TARGETS, VmOptions, source};
 use amk_kernels::argmax;
+use amk_kernels::fused::PartialSums;
 use amk_models::model::{FAMILIES, Family};
 use std::collections::BTreeMap;
 
@@ -356,6 +357,36 @@ fn blocks_of_rows_compute_the_function() {
     }
 }
 
+/// A decoder whose projections are as long as their columns can be shared out in.
+fn long_rows(family: &str, more: &[(&str, u32)]) -> (Family, BTreeMap<String, u32>) {
+    with(family, &[&[("VOCAB", 192), ("HIDDEN", 512), ("FFN", 3104)], more].concat())
+}
+
+/// Decoders of all kinds of deliveries: stored, with biases, added, added after a function.
+fn all_deliveries() -> [(Family, BTreeMap<String, u32>); 4] {
+    let windowed = long_rows("gemma3", &[("WINDOW", 50)]);
+    [long_rows("llama", &[]), long_rows("qwen2", &[]), long_rows("granite", &[]), windowed]
+}
+
+/// A decoder of which some projections have their columns shared out.
+fn sharing_columns(of: (Family, BTreeMap<String, u32>), rows: u32, workers: u32, steps: u32) -> Decoder {
+    let schedule = Schedule { workers, run: 2, split_k: 1, ..h200().row_schedule(rows) };
+    let decoder = Decoder::new(of.0, of.1, schedule, steps, 3).expect("a decoder");
+    let plan = decoder.plan(Precision::BF16).expect("a plan");
+    assert!(plan.phases_of::<PartialSums>().count() >= 2, "a projection of each layer");
+    decoder
+}
+
+/// Wide steps in which a few neighbours share out the columns of their weights: of 24 workers, of
+/// some that do not come out even, and with norms in the projections and before them.
+#[test]
+fn columns_shared_out_over_neighbours_compute_the_function() {
+    for (of, (rows, workers)) in all_deliveries().into_iter().zip([(20, 24), (100, 23), (20, 23), (100, 24)]) {
+        println!("{}, {rows} rows on {workers} workers", of.0.name);
+        check_decoder(&sharing_columns(of, rows, workers, 120), rows);
+    }
+}
+
 #[test]
 fn llamas_rows_compute_the_function() {
     check_family(FAMILIES[0]);
@@ -590,6 +621,15 @@ fn wide_on_gpu(decoder: &Decoder, rows: u32) {
 #[test]
 fn a_gpus_rows_compute_llama_and_qwen_whatever_the_company() {
     check_on_gpu(plain().into_iter().chain([windowed(20, 16), windowed(50, 48)]));
+}
+
+#[test]
+fn a_gpus_shared_columns_compute_the_function_whatever_the_company() {
+    let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
+    for (of, rows) in all_deliveries().into_iter().zip([24, 128, 48, 100]) {
+        println!("{}", of.0.name);
+        wide_on_gpu(&sharing_columns(of, rows, 44, 270), rows);
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use amk_cuda::plan::Plan;
 use amk_cuda::set::{kind_number, record_kinds};
 use amk_cuda::{GpuTarget, Image, Pool, Precision, TARGETS, WeightForms, plan_for, source};
 use amk_fast_instruction::DECODE;
-use amk_kernels::fused::{AttentionForm, GEMV_OUTPUT_BIT, RotaryTable, Shared};
+use amk_kernels::fused::{AttentionForm, GEMV_INPUT_BIT, PartialSums, RotaryTable, Shared};
 use amk_models::model::FAMILIES;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -82,6 +82,15 @@ impl Case {
         Self { name: format!("{} {rows} rows", case.name), ..case }
     }
 
+    /// With columns shared out in steps of rows.
+    fn of_columns((family, instance): (&str, &str), dims: &[(&str, u32)], rows: u32) -> Self {
+        let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
+        let schedule = Schedule { split_k: 1, workers: 40, ..h200().row_schedule(rows) };
+        let case = Self::by(kernel, instance, dims, &schedule, Precision::BF16);
+        assert!(case.plan.phases_of::<PartialSums>().count() >= 2, "{instance}: a projection of each layer");
+        Self { name: format!("{} columns of {rows} rows", case.name), ..case }
+    }
+
     /// Whose matrices but the embedding table are in blocks, their encodings by turns.
     fn in_blocks((family, instance): (&str, &str), encodings: &[&str]) -> Self {
         let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
@@ -126,10 +135,10 @@ impl Case {
         image.check(&self.verified, &self.plan).err().map(|error| error.to_string())
     }
 
-    /// The kind of a record: its instruction, and the use of its output.
+    /// The kind of a record: its instruction, and of a projection its input and its output.
     fn kind(record: &Record) -> (u32, u32) {
         let kind = u32::from(record.op);
-        (kind, if kind == op("GEMV") { record.shape >> GEMV_OUTPUT_BIT & 3 } else { 0 })
+        (kind, if kind == op("GEMV") { record.shape >> GEMV_INPUT_BIT & 15 } else { 0 })
     }
 
     /// A first, a middle and a last record of each kind.
@@ -209,6 +218,8 @@ fn cases() -> Vec<Case> {
         // Of two blocks of rows, which share out the weights.
         Case::of_rows(FUSED[2], &[], 200, Counters),
         Case::of_rows(NORMED[0], &TOKENS, 200, Counters),
+        Case::of_columns(FUSED[2], &[], 100),
+        Case::of_columns(SUMMANDS, &TOKENS, 24),
         Case::new(FUSED[0], &PADDED, Packets, bf16),
         Case::new(FUSED[0], &PADDED, Packets, f32),
         Case::of_rows(FUSED[0], &PADDED, 8, Counters),

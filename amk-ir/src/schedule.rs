@@ -50,7 +50,8 @@ pub struct Schedule {
     /// layer's next projection are dealt: it begins late, and gets fewer.
     pub late: u32,
     /// KiB that must come off the longest task of a projection where the columns of the units that
-    /// do not divide evenly are split over workers; 0: they are not split.
+    /// do not divide evenly are split over workers. In wide steps of rows, a twelfth of what must
+    /// come off the bytes that a worker copies where columns are shared out. 0: none are split.
     pub split_k: u32,
     /// The ring through which streamed weights come.
     pub ring: Ring,

@@ -20,6 +20,7 @@ enum DeviceOp {
     OP_NORM,
     OP_NORM_ROWS,
     OP_CONVOLVE,
+    OP_REDUCE,
 };
 
 // Maximum input tiles that a warp multiplies in one pass.
@@ -41,6 +42,8 @@ constexpr u32 BLOCK_ROWS = 128;
 constexpr u32 WIDE_STAGES = 16;
 // Units of weights that a wide step multiplies together.
 constexpr u32 WIDE_UNITS = 32;
+// Tiles of which a share of a wide step's columns has multiples, if it is not the last.
+constexpr u32 SHARE_TILES = 8;
 // Maximum passes over the columns of a wide step's weights.
 constexpr u32 WIDE_PASSES = 16;
 // Elements between the queries of two heads, in addition to their own: the fragments of four
@@ -95,6 +98,7 @@ enum GemvInput {
     IN_PACKETS,
     IN_EMBEDDING,
     IN_SUM,
+    IN_SHARE,
 };
 
 // Destination of a projection's output.

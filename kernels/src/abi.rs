@@ -23,6 +23,8 @@ device_constants! {
     WIDE_STAGES = 16 => "constexpr u32 WIDE_STAGES =";
     /// Units of weights that a wide step multiplies together.
     WIDE_UNITS = 32 => "constexpr u32 WIDE_UNITS =";
+    /// Tiles of which a share of a wide step's columns has multiples, if it is not the last.
+    SHARE_TILES = 8 => "constexpr u32 SHARE_TILES =";
     /// Maximum passes over the columns of a wide step's weights.
     WIDE_PASSES = 16 => "constexpr u32 WIDE_PASSES =";
     /// Elements between the queries of two heads, in addition to their own: the fragments of four
@@ -123,6 +125,7 @@ device_enumerations! {
         IN_PACKETS,
         IN_EMBEDDING,
         IN_SUM,
+        IN_SHARE,
     }
     /// Destination of a projection's output.
     enum GemvOutput {

@@ -1,7 +1,7 @@
 //! The built-in fused bodies as a set: their data about a whole plan, and the state that their
 //! tasks share on the device. They use nothing that is unavailable to other crates.
 
-pub use crate::abi::GEMV_OUTPUT_BIT;
+pub use crate::abi::GEMV_INPUT_BIT;
 use crate::abi::{DecoderParams, PARAMS};
 use crate::attention::{APPEND, ATTEND_ROWS, Attentions, JOIN, JOIN_PARTS, PARTS, SPLIT, cache_of};
 pub use crate::attention::{
@@ -14,8 +14,10 @@ use crate::cuda::{DEVICE, ROW_DEVICE, TYPES};
 use crate::layer_norm::CentredNorms;
 use crate::linear::group::Projections;
 use crate::linear::source;
-use crate::linear::{ADDENDS, GEMV};
-pub use crate::linear::{Addends, Function, Gemv, Input, Output, Owner, SplitK, TileKind, Tiles, coded};
+use crate::linear::{ADDENDS, GEMV, REDUCE};
+pub use crate::linear::{
+    Addends, Columns, Function, Gemv, Input, Output, Owner, PartialSums, Reduce, SplitK, TileKind, Tiles, coded,
+};
 use crate::residual::{ADOPT, EMBED, Embedding};
 pub use crate::residual::{Adopt, Embed};
 use crate::rms_norm::{NORM, NORM_ROWS, NormedResiduals};
@@ -78,6 +80,7 @@ amk_cuda::inventory::submit! {
             NORM,
             NORM_ROWS,
             CONVOLVE,
+            REDUCE,
         ],
         fusions: &[&Attentions, &Projections, &NormedResiduals, &CentredNorms, &Convolutions, &Embedding],
         sampling: Some(&Choice),

@@ -6,6 +6,7 @@ use crate::abi::{BLOCK_ROWS, most_own_rows};
 use amk_cuda::image::decode::{Places, Refusal};
 use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{Block, Plan, Planner, Unsupported, Work, even};
+use std::iter;
 use std::ops::Range;
 
 /// Elements whose weights are on the tape of one worker.
@@ -47,26 +48,40 @@ pub(crate) fn works(plan: &Plan, parts: &[Range<u32>], unit: u32) -> Vec<Work> {
     }
 }
 
-/// Cuts the elements into as many ranges as there are workers for every block, and gives each of
-/// these a range and a block. The workers that are left over only pass what is on their tapes.
+/// Gives each worker a block of the rows and what is on the tapes of some neighbours.
 fn of_blocks(blocks: u32, rows: u32, parts: &[Range<u32>], unit: u32) -> Vec<Work> {
-    let end = parts.iter().map(|part| part.end).max().unwrap_or(0);
-    let units = end.div_ceil(unit);
-    let mut cut = even(units, units.min(parts.len() as u32 / blocks)).into_iter().flat_map(|units| {
-        let elements = units.start * unit..(units.end * unit).min(end);
-        (0..blocks).map(move |block| (elements.clone(), block * BLOCK_ROWS..((block + 1) * BLOCK_ROWS).min(rows)))
-    });
-    let block = |own: &Range<u32>| match cut.next() {
-        Some((elements, rows)) => Work::Block(Block { elements, rows, own: own.clone() }),
-        None if own.is_empty() => Work::Rows(0..0),
-        None => Work::Block(Block { elements: 0..0, rows: 0..0, own: own.clone() }),
+    let work = |(elements, block, own): (Range<u32>, u32, Range<u32>)| {
+        let rows = block * BLOCK_ROWS..((block + 1) * BLOCK_ROWS).min(rows);
+        match (elements.is_empty(), own.is_empty()) {
+            (true, true) => Work::Rows(0..0),
+            (true, false) => Work::Block(Block { elements, rows: 0..0, own }),
+            _ => Work::Block(Block { elements, rows, own }),
+        }
     };
-    parts.iter().map(block).collect()
+    neighbours(blocks, parts, unit).map(work).collect()
 }
 
-/// The parts of a phase's elements with their places on the tapes, where blocks of rows share them.
+/// Cuts the elements into as many ranges as there are workers for `count` of each, and gives each
+/// of these a range, a number below `count`, and the elements on its own tape. The workers that are
+/// left over have no range, and only pass what is on their tapes.
+pub(super) fn neighbours(
+    count: u32,
+    parts: &[Range<u32>],
+    unit: u32,
+) -> impl Iterator<Item = (Range<u32>, u32, Range<u32>)> {
+    let end = parts.iter().map(|part| part.end).max().unwrap_or(0);
+    let units = end.div_ceil(unit);
+    let cut = even(units, units.min(parts.len() as u32 / count)).into_iter().flat_map(move |units| {
+        let elements = units.start * unit..(units.end * unit).min(end);
+        (0..count).map(move |number| (elements.clone(), number))
+    });
+    let cut = cut.chain(iter::repeat((0..0, 0)));
+    cut.zip(parts).map(|((elements, number), own)| (elements, number, own.clone()))
+}
+
+/// The parts of a phase's elements with their places on the tapes, where neighbours may share them.
 pub(super) fn dealt(planner: &Planner<'_>, parts: &[Range<u32>]) -> Vec<Dealt> {
-    if blocks(planner.plan.rows()) == 1 {
+    if !planner.plan.is_wide() {
         return Vec::new();
     }
     let place = |(worker, elements): (usize, &Range<u32>)| Dealt {

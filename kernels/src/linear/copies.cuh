@@ -11,6 +11,7 @@ struct CopyList {
     u32 bytes, stages;        // of a stage; stages in memory
     u32 inputs_at;            // the offset of the inputs in a stage
     u32 passes, pass;         // over k, and the tiles of one
+    u32 from;                 // the first tile of k
     u32 gathers;              // the columns are some rows of the step, or of the embedding table
     u32 pitch;                // bytes of a row of the table, or 0
     u64 inputs, gamma;        // where they are; gamma: the norm's weights, or 0

@@ -2,19 +2,20 @@
 
 use crate::abi::{
     BLOCK_ROWS, GEMV_BIAS, GEMV_DEPTH_BIT, GEMV_FLAGS_BIT, GEMV_FUNCTION_BIT, GEMV_INPUT_BIT, GEMV_NORM,
-    GEMV_OUTPUT_BIT, GEMV_TILE_BIT, GEMV_TILES, IN_EMBEDDING, IN_PACKETS, IN_SUM, MOST_DEPTH, OUT_GATED, OUT_LOGITS,
-    OUT_RESIDUAL, OUT_STORE, TILE_K,
+    GEMV_OUTPUT_BIT, GEMV_TILE_BIT, GEMV_TILES, IN_EMBEDDING, IN_PACKETS, IN_SHARE, IN_SUM, MOST_DEPTH, OUT_GATED,
+    OUT_LOGITS, OUT_RESIDUAL, OUT_STORE, TILE_K,
 };
 use crate::fused::Shared;
 use crate::linear::blocks::{blocks, check_held};
+use crate::linear::decode_columns::{Sums, decode_share};
 use crate::linear::phase::Gemv as Phase;
 use crate::linear::source;
 use crate::linear::split_k::MOST_HELPERS;
 use crate::residual::lookup;
 use crate::rms_norm::LastSum;
-use amk::ir::Param;
+use amk::ir::{BufferId, Param};
 use amk_cuda::image::Record;
-use amk_cuda::image::abi::{GROUP_UNITS, UNIT, WARPS};
+use amk_cuda::image::abi::{GROUP_UNITS, NARROW_ROWS, UNIT, WARPS};
 use amk_cuda::image::decode::{
     DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, for_rows, only, read, region,
     write,
@@ -53,37 +54,26 @@ fn projection_feed(plan: &Plan) -> Option<String> {
 }
 
 /// The decoded shape of a record.
-struct Shape {
-    k: u32,
+pub(super) struct Shape {
+    pub(super) k: u32,
     /// Number of the kind of tiles.
     tiles: usize,
-    input: u32,
-    output: u32,
-    norm: bool,
-    bias: bool,
+    pub(super) input: u32,
+    pub(super) output: u32,
+    pub(super) norm: bool,
+    pub(super) bias: bool,
     /// Number of the element-wise function. 0 means none.
-    function: u32,
+    pub(super) function: u32,
 }
 
 impl Shape {
     fn new(record: &Record) -> Result<Self, Refusal> {
-        let word = record.shape;
-        let (k, flags) = ((word & GEMV_TILES) * TILE_K, word >> GEMV_FLAGS_BIT);
-        let depth = word >> GEMV_DEPTH_BIT & 15;
+        let shape = Self::of(record.shape);
+        let (depth, output) = (record.shape >> GEMV_DEPTH_BIT & 15, shape.output);
         let fail = |what: String| Err(Refusal::new("shape", what));
-        if k == 0 {
+        if shape.k == 0 {
             return fail("has an input of 0 elements".to_owned());
         }
-        let (input, output) = (word >> GEMV_INPUT_BIT & 3, word >> GEMV_OUTPUT_BIT & 3);
-        let shape = Self {
-            k,
-            tiles: (word >> GEMV_TILE_BIT & 31) as usize,
-            input,
-            output,
-            norm: flags & GEMV_NORM != 0,
-            bias: flags & GEMV_BIAS != 0,
-            function: flags >> GEMV_FUNCTION_BIT,
-        };
         if depth != shape.cut().0 {
             return fail(format!("has {depth} tiles a pass, the device {}", shape.cut().0));
         }
@@ -92,6 +82,30 @@ impl Shape {
         }
         if shape.function == 0 && output == OUT_GATED {
             return fail(format!("has function {} of the output {output}", shape.function));
+        }
+        Ok(shape)
+    }
+
+    fn of(word: u32) -> Self {
+        let flags = word >> GEMV_FLAGS_BIT;
+        Self {
+            k: (word & GEMV_TILES) * TILE_K,
+            tiles: (word >> GEMV_TILE_BIT & 31) as usize,
+            input: word >> GEMV_INPUT_BIT & 3,
+            output: word >> GEMV_OUTPUT_BIT & 3,
+            norm: flags & GEMV_NORM != 0,
+            bias: flags & GEMV_BIAS != 0,
+            function: flags >> GEMV_FUNCTION_BIT,
+        }
+    }
+
+    /// The shape of a record that only delivers: its output and flags.
+    pub(super) fn of_delivery(record: &Record) -> Result<Self, Refusal> {
+        let (word, shape) = (record.shape, Self::of(record.shape));
+        let delivery =
+            (3 << GEMV_OUTPUT_BIT) | (GEMV_BIAS << GEMV_FLAGS_BIT) | (!0 << (GEMV_FLAGS_BIT + GEMV_FUNCTION_BIT));
+        if word & !delivery != 0 || ![OUT_STORE, OUT_RESIDUAL].contains(&shape.output) {
+            return Err(Refusal::new("shape", "is of more than a delivery of stored or added results"));
         }
         Ok(shape)
     }
@@ -123,11 +137,14 @@ impl Shape {
 fn decode<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "layer", "aux", "partial", "tape"])?;
     match (record.units, record.shape) {
-        (0, 0) if blocks(places.program.rows) > 1 => return pass_by(record, places, state),
+        (0, 0) if places.program.rows > Some(NARROW_ROWS) => return pass_by(record, places, state),
         (0, _) | (_, 0) => return Err(Refusal::new("units, shape", "are of no product, or only one of them is")),
         _ => {}
     }
     let shape = Shape::new(record)?;
+    if shape.input == IN_SHARE {
+        return decode_share(record, &shape, places, state);
+    }
     if places.program.rows.is_some() && record.layer != 0 {
         return decode_block(record, shape, places, state);
     }
@@ -154,6 +171,14 @@ fn decode_block<'p>(
     if !fits || shape.output == OUT_LOGITS {
         return Err(Refusal::new("layer, shape", "are not of one of several blocks of rows, or of its logits"));
     }
+    let piece = named(record, places, state)?;
+    check_piece(record, &shape, &piece, places)?;
+    Ok(for_rows(products(record, shape, places, state, piece, None)?, rows.as_ref()))
+}
+
+/// Takes the piece of the worker's own tape, if it has one there, and returns the one that the
+/// record names: its units of pieces that lie one after the other on the tapes of several workers.
+pub(super) fn named(record: &Record, places: &Places<'_>, state: &mut WorkerState) -> Result<Piece, Refusal> {
     if record.tape != 0 {
         check_taken(record, state.take(&places.image.pieces)?)?;
     }
@@ -172,14 +197,13 @@ fn decode_block<'p>(
             _ => return Err(Refusal::new("units, aux, partial", "name a piece that has none of the units")),
         });
     }
-    let piece = joined.ok_or_else(|| Refusal::new("aux", "is 0, and the record is for some rows"))?;
+    let piece = joined.ok_or_else(|| Refusal::new("aux", "is 0, and the record needs pieces"))?;
     let piece = cut_out(piece, before, end - before);
     if piece.rows().div_ceil(UNIT) != u32::from(record.units) {
         let what = format!("are of {} units, and the pieces have {} rows of them", record.units, piece.rows());
         return Err(Refusal::new("units, aux, partial", what));
     }
-    check_piece(record, &shape, &piece, places)?;
-    Ok(for_rows(products(record, shape, places, state, piece, None)?, rows.as_ref()))
+    Ok(piece)
 }
 
 /// Joins the rows of two pieces, of which the first has whole units.
@@ -235,18 +259,13 @@ fn products<'p>(
     piece: Piece,
     split: Option<Split>,
 ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    let mut gemv = Gemv { record, places, shape, piece, split, calls: Vec::new(), locals: 0 };
-    let x = gemv.input(state)?;
-    match gemv.shape.output {
-        OUT_STORE if gemv.shape.function != 0 => gemv.mapped(&x)?,
-        OUT_STORE => gemv.store(&x)?,
-        OUT_RESIDUAL => gemv.residual(&x)?,
-        OUT_GATED => gemv.gated(&x)?,
-        OUT_LOGITS => {
-            gemv.logits(&x)?;
-            state.computed(record.row..record.row + gemv.piece.rows());
-        }
-        output => return Err(Refusal::new("shape", format!("has the output {output}"))),
+    let part = |part: WeightRows| Part { weight: Some(part.weight), rows: part.rows };
+    let parts = piece.parts.into_iter().map(part).collect();
+    let mut gemv = Gemv { split, ..Gemv::new(record, places, shape, parts) };
+    gemv.x = Some(gemv.input(state)?);
+    gemv.deliver()?;
+    if gemv.shape.output == OUT_LOGITS {
+        state.computed(record.row..record.row + gemv.rows());
     }
     Ok(gemv.calls)
 }
@@ -260,7 +279,7 @@ fn check_taken(record: &Record, piece: &Piece) -> Result<(), Refusal> {
 }
 
 /// Checks that consumers and loader take the same piece: the number of units and the row length.
-fn check_piece(record: &Record, shape: &Shape, piece: &Piece, places: &Places<'_>) -> Result<(), Refusal> {
+pub(super) fn check_piece(record: &Record, shape: &Shape, piece: &Piece, places: &Places<'_>) -> Result<(), Refusal> {
     let tiles = &Shared::of(places.image).tiles;
     let units = u32::from(record.units);
     if units != piece.rows().div_ceil(UNIT) {
@@ -381,23 +400,67 @@ fn piece_at<'p>(places: &Places<'p>, worker: u32, byte: u64) -> Result<&'p Piece
     Err(nothing())
 }
 
-struct Gemv<'c, 'p> {
-    record: &'c Record,
-    places: &'c Places<'p>,
+/// Rows of a projection.
+#[derive(Clone)]
+pub(super) struct Part {
+    /// Their weight; `None`: the sums of their products are there.
+    pub(super) weight: Option<BufferId>,
+    /// The rows: of the weight, or of all.
+    pub(super) rows: Range<u32>,
+}
+
+impl Part {
+    fn len(&self) -> u32 {
+        self.rows.end - self.rows.start
+    }
+}
+
+pub(super) struct Gemv<'c, 'p> {
+    pub(super) record: &'c Record,
+    pub(super) places: &'c Places<'p>,
     shape: Shape,
-    piece: Piece,
+    parts: Vec<Part>,
+    /// The input.
+    x: Option<DecodedOperand>,
     split: Option<Split>,
-    calls: Vec<DecodedCall<'p>>,
+    /// The sums of each share of its columns.
+    pub(super) sums: Option<Sums>,
+    pub(super) calls: Vec<DecodedCall<'p>>,
     locals: usize,
 }
 
-impl<'p> Gemv<'_, 'p> {
-    fn local(&mut self) -> Place {
+impl<'c, 'p> Gemv<'c, 'p> {
+    pub(super) fn new(record: &'c Record, places: &'c Places<'p>, shape: Shape, parts: Vec<Part>) -> Self {
+        Self { record, places, shape, parts, x: None, split: None, sums: None, calls: Vec::new(), locals: 0 }
+    }
+
+    /// Adds the sums of which the products are added up.
+    pub(super) fn with(self, sums: Sums) -> Self {
+        Self { sums: Some(sums), ..self }
+    }
+
+    fn rows(&self) -> u32 {
+        self.parts.iter().map(Part::len).sum()
+    }
+
+    /// Decodes what its output is.
+    pub(super) fn deliver(&mut self) -> Result<(), Refusal> {
+        match self.shape.output {
+            OUT_STORE if self.shape.function != 0 => self.mapped(),
+            OUT_STORE => self.store(),
+            OUT_RESIDUAL => self.residual(),
+            OUT_GATED => self.gated(),
+            OUT_LOGITS => self.logits(),
+            output => Err(Refusal::new("shape", format!("has the output {output}"))),
+        }
+    }
+
+    pub(super) fn local(&mut self) -> Place {
         self.locals += 1;
         Place::Local(self.locals - 1)
     }
 
-    fn call(&mut self, path: &'p str, operands: Vec<DecodedOperand>) {
+    pub(super) fn call(&mut self, path: &'p str, operands: Vec<DecodedOperand>) {
         self.calls.push(DecodedCall::new(path, operands));
     }
 
@@ -464,13 +527,15 @@ impl<'p> Gemv<'_, 'p> {
         Ok(read("shape", x, &[0..k]))
     }
 
-    /// Decodes rows of a product: of a split unit the columns of the kept passes, to which what its
-    /// helpers give is added.
-    fn linear(&mut self, x: &DecodedOperand, WeightRows { weight, rows }: &WeightRows, to: DecodedOperand) {
-        let weight = Place::Buffer(*weight);
+    /// Decodes rows of a product: what its shares add up to, or of a split unit the columns of the
+    /// kept passes, to which what its helpers give is added.
+    fn linear(&mut self, Part { weight, rows }: &Part, to: DecodedOperand) {
+        let (Some(weight), Some(x)) = (weight.map(Place::Buffer), self.x.clone()) else {
+            return self.add_up(rows, to);
+        };
         let Some(split) = self.split.clone() else {
             let weight = early("piece", weight, &[rows.clone(), 0..self.shape.k]);
-            return self.call("amk_kernels::linear", vec![x.clone(), weight, to]);
+            return self.call("amk_kernels::linear", vec![x, weight, to]);
         };
         let first = to.region.intervals().first().map_or(0, |interval| interval.lo.base);
         let (last, end) = (rows.end - UNIT, first + rows.end - rows.start);
@@ -517,37 +582,37 @@ impl<'p> Gemv<'_, 'p> {
     }
 
     /// Decodes one result per weight, with its bias.
-    fn store(&mut self, x: &DecodedOperand) -> Result<(), Refusal> {
+    fn store(&mut self) -> Result<(), Refusal> {
         self.check_row()?;
         let mut before = 0;
-        for part in &self.piece.parts.clone() {
-            let len = part.rows.end - part.rows.start;
+        for part in &self.parts.clone() {
+            let len = part.len();
             let to = self.published(before, len)?;
             if self.shape.bias {
                 let (bias, elements) = self.places.constant("bias", self.record.bias + before, len)?;
                 let y = self.local();
-                self.linear(x, part, write("piece", y, &[0..len]));
+                self.linear(part, write("piece", y, &[0..len]));
                 let operands = vec![read("piece", y, &[0..len]), early("bias", bias, &[elements]), to];
                 self.call("amk_kernels::add_bias", operands);
             } else {
-                self.linear(x, part, to);
+                self.linear(part, to);
             }
             before += len;
         }
         Ok(())
     }
 
-    fn only_part(&self) -> Result<WeightRows, Refusal> {
-        match &self.piece.parts[..] {
+    fn only_part(&self) -> Result<Part, Refusal> {
+        match &self.parts[..] {
             [part] => Ok(part.clone()),
             parts => Err(Refusal::new("piece", format!("has {} parts, expected one", parts.len()))),
         }
     }
 
     /// Decodes a product with its bias.
-    fn product(&mut self, x: &DecodedOperand, part: &WeightRows, len: u32) -> Result<Place, Refusal> {
+    fn product(&mut self, part: &Part, len: u32) -> Result<Place, Refusal> {
         let y = self.local();
-        self.linear(x, part, write("piece", y, &[0..len]));
+        self.linear(part, write("piece", y, &[0..len]));
         if !self.shape.bias {
             return Ok(y);
         }
@@ -559,11 +624,11 @@ impl<'p> Gemv<'_, 'p> {
     }
 
     /// Decodes the sum with the worker's residual, which is also published.
-    fn residual(&mut self, x: &DecodedOperand) -> Result<(), Refusal> {
+    fn residual(&mut self) -> Result<(), Refusal> {
         self.check_row()?;
-        let (part, len, row) = (self.only_part()?, self.piece.rows(), self.record.row);
+        let (part, len, row) = (self.only_part()?, self.rows(), self.record.row);
         check_held(self.record, self.places, len)?;
-        let mut y = self.product(x, &part, len)?;
+        let mut y = self.product(&part, len)?;
         if self.shape.function != 0 {
             let mapped = self.local();
             self.function(vec![read("piece", y, &[0..len]), write("piece", mapped, &[0..len])])?;
@@ -579,16 +644,16 @@ impl<'p> Gemv<'_, 'p> {
     }
 
     /// Decodes gate and up, whose rows alternate.
-    fn gated(&mut self, x: &DecodedOperand) -> Result<(), Refusal> {
+    fn gated(&mut self) -> Result<(), Refusal> {
         self.check_row()?;
-        let [gate, up] = &self.piece.parts.clone()[..] else {
-            return Err(Refusal::new("piece", format!("has {} parts, expected two", self.piece.parts.len())));
+        let [gate, up] = &self.parts.clone()[..] else {
+            return Err(Refusal::new("piece", format!("has {} parts, expected two", self.parts.len())));
         };
-        let len = self.piece.rows() / 2;
+        let len = self.rows() / 2;
         let mut operands = Vec::new();
         for part in [gate, up] {
             let y = self.local();
-            self.linear(x, part, write("piece", y, &[0..len]));
+            self.linear(part, write("piece", y, &[0..len]));
             operands.push(read("piece", y, &[0..len]));
         }
         operands.push(self.published(0, len)?);
@@ -596,10 +661,10 @@ impl<'p> Gemv<'_, 'p> {
     }
 
     /// Decodes a function of each element of one product, with its bias.
-    fn mapped(&mut self, x: &DecodedOperand) -> Result<(), Refusal> {
+    fn mapped(&mut self) -> Result<(), Refusal> {
         self.check_row()?;
-        let (part, len) = (self.only_part()?, self.piece.rows());
-        let y = self.product(x, &part, len)?;
+        let (part, len) = (self.only_part()?, self.rows());
+        let y = self.product(&part, len)?;
         let operands = vec![read("piece", y, &[0..len]), self.published(0, len)?];
         self.function(operands)
     }
@@ -615,18 +680,18 @@ impl<'p> Gemv<'_, 'p> {
         Ok(())
     }
 
-    fn logits(&mut self, x: &DecodedOperand) -> Result<(), Refusal> {
+    fn logits(&mut self) -> Result<(), Refusal> {
         if self.record.output != 0 {
             return Err(Refusal::new("output", "is not 0, and the output is the logits"));
         }
         let (part, row) = (self.only_part()?, self.record.row);
-        let end = row.checked_add(self.piece.rows()).ok_or_else(|| Refusal::new("row", "is out of range"))?;
+        let end = row.checked_add(self.rows()).ok_or_else(|| Refusal::new("row", "is out of range"))?;
         let to = write("row", Place::Buffer(self.places.image.logits), &[row..end]);
         if self.shape.function == 0 {
-            self.linear(x, &part, to);
+            self.linear(&part, to);
         } else {
-            let (y, len) = (self.local(), self.piece.rows());
-            self.linear(x, &part, write("piece", y, &[0..len]));
+            let (y, len) = (self.local(), self.rows());
+            self.linear(&part, write("piece", y, &[0..len]));
             self.function(vec![read("piece", y, &[0..len]), to])?;
         }
         self.calls.iter_mut().last().into_iter().for_each(|call| call.wanted = true);

@@ -20,29 +20,41 @@ AMK_DEVICE float2 wide_pair(const Worker& w, const WideGroup& c, u32 column, u32
     return make_float2(y.x * scale, y.y * scale);
 }
 
+// Beside the outputs of a record's shape: sums of a share of the columns.
+constexpr u32 OUT_SUMS = OUT_LOGITS + 1;
+// Where the sums of units from `at` on are, for two neighbouring rows of the weights and a row of
+// the step. Of each unit and row of the step they lie together.
+AMK_DEVICE float* sums_at(const Worker& w, u32 at, u32 row, u32 of) {
+    return (float*)(w.p.packets + (u64)at * AMK_ROWS) +
+           (u64)(row / AMK_UNIT * AMK_ROWS + of) * AMK_UNIT + row % AMK_UNIT;
+}
+
 // What a record delivers for two neighbouring rows of its weights, from `row` on, and a column of
 // the step, `of`, or one that is a multiple of 8 further.
 template <u32 OUTPUT> struct PairOutput {
     const GemvShape& g;
     float2 bias = {};
-    float* held = nullptr; // the residual
-    float* logits = nullptr;
-    u64 stride = 0; // of logits
+    float* held = nullptr;  // the residual
+    float* plain = nullptr; // logits or sums, as they are
+    u64 stride = 0;         // from one column's to the next
+    static constexpr bool PLAIN = OUTPUT == OUT_LOGITS || OUTPUT == OUT_SUMS;
 
     AMK_DEVICE PairOutput(Worker& w, const Record& r, const GemvShape& g, u32 row, u32 of) : g(g) {
-        if (g.flags & GEMV_BIAS)
+        if (OUTPUT != OUT_SUMS && (g.flags & GEMV_BIAS))
             bias = make_float2(constant(w.p.constants, r.bias + row),
                                constant(w.p.constants, r.bias + row + 1));
         if (OUTPUT == OUT_RESIDUAL) held = &held_at(w, of, row);
+        if (OUTPUT == OUT_SUMS) stride = AMK_UNIT, plain = sums_at(w, r.output, row, of);
         if (OUTPUT != OUT_LOGITS) return;
-        stride = w.p.logit_stride, logits = w.p.logits + of * stride + r.row + row;
+        stride = w.p.logit_stride, plain = w.p.logits + of * stride + r.row + row;
     }
     AMK_DEVICE float2 residual(u32 by) const { return *(const float2*)(held + by * OWN_ROWS); }
     // The elements of the products `y`, but for gates, which take pairs. `before`: the residual.
     AMK_DEVICE float2 finish(u32 by, float2 y, float2 before) const {
-        if (g.flags & GEMV_BIAS) y.x += bias.x, y.y += bias.y;
+        if (OUTPUT != OUT_SUMS && (g.flags & GEMV_BIAS)) y.x += bias.x, y.y += bias.y;
 #if AMK_MAPS
-        const bool maps = OUTPUT == OUT_RESIDUAL ? AMK_SUMMANDS : OUTPUT != OUT_GATED;
+        const bool maps =
+            OUTPUT == OUT_RESIDUAL ? AMK_SUMMANDS : OUTPUT != OUT_GATED && OUTPUT != OUT_SUMS;
         if (maps && g.function())
             y = make_float2(map_product(g.function(), y.x), map_product(g.function(), y.y));
 #endif
@@ -50,7 +62,7 @@ template <u32 OUTPUT> struct PairOutput {
             y.x += before.x, y.y += before.y;
             *(float2*)(held + by * OWN_ROWS) = y;
         }
-        if (OUTPUT == OUT_LOGITS) *(float2*)(logits + by * stride) = y;
+        if (PLAIN) *(float2*)(plain + by * stride) = y;
         return y;
     }
     // Rows are (gate, up) pairs.
@@ -71,7 +83,7 @@ AMK_DEVICE void deliver_shares(Worker& w, const Record& r, const GemvShape& g, c
     for (u32 pair = w.lane & ((1 << log) - 1); pair < pairs; pair += 1 << log) {
         const u32 at = pair * each, row = c.first * AMK_UNIT + at, of = c.column + own;
         const PairOutput<OUTPUT> output(w, r, g, row, of);
-        u32* to = OUTPUT == OUT_LOGITS ? nullptr : pair_at(w, r.output, row / each, of);
+        u32* to = output.PLAIN ? nullptr : pair_at(w, r.output, row / each, of);
 #pragma unroll 1
         for (u32 first = 0; own + first < c.columns; first += AT_ONCE * apart) {
             float2 held[AT_ONCE] = {};
@@ -89,7 +101,7 @@ AMK_DEVICE void deliver_shares(Worker& w, const Record& r, const GemvShape& g, c
                 if (GATED)
                     y = make_float2(output.gated(y),
                                     output.gated(wide_pair(w, c, column, at + 2, scale)));
-                if (OUTPUT != OUT_LOGITS) to[by * COLUMN_WORDS] = pack_bf16(y.x, y.y);
+                if (!output.PLAIN) to[by * COLUMN_WORDS] = pack_bf16(y.x, y.y);
             }
         }
     }
@@ -116,7 +128,7 @@ template <u32 COLUMNS> struct WideDelivery {
         constexpr bool GATED = OUTPUT == OUT_GATED;
         const bool later = w.lane & (GATED ? 8 : 16);
         const u32 pair = GATED ? (row - (later ? 2 : 0)) / 4 : row / 2;
-        u32* to = OUTPUT == OUT_LOGITS ? nullptr : pair_at(w, r.output, pair + (later ? 2 : 0), of);
+        u32* to = one.PLAIN ? nullptr : pair_at(w, r.output, pair + (later ? 2 : 0), of);
         const float scale = g.scale(0, 0, 0);
         const u32 stored = later && !second ? 0 : c.columns;
 #pragma unroll 1
@@ -135,7 +147,7 @@ template <u32 COLUMNS> struct WideDelivery {
                 float2 y = two_rows(d[i][0], d[i][1], scale), z = two_rows(d[i][2], d[i][3], scale);
                 if (here) y = one.finish(by, y, held[i][0]);
                 if (here && second) z = two.finish(by, z, held[i][1]);
-                if (OUTPUT == OUT_LOGITS) continue;
+                if (one.PLAIN) continue;
                 const bool stores = column + by < stored;
                 if (GATED) {
                     const float a = one.gated(y), b = one.gated(z),
@@ -168,6 +180,9 @@ template <u32 OUTPUT> struct OutputKind {
 };
 // Calls `f` with the kind of a record's output.
 template <class F> AMK_DEVICE void by_output(const GemvShape& g, F f) {
+#if AMK_SHARED_COLUMNS
+    if (g.input == IN_SHARE) return f(OutputKind<OUT_SUMS>());
+#endif
     if (g.output == OUT_GATED)
         f(OutputKind<OUT_GATED>());
     else if (g.output == OUT_RESIDUAL)
@@ -177,4 +192,54 @@ template <class F> AMK_DEVICE void by_output(const GemvShape& g, F f) {
     else
         f(OutputKind<OUT_STORE>());
 }
+
+#if AMK_SHARED_COLUMNS
+// Adds up what others have multiplied, each some columns, and delivers four rows a thread.
+template <u32 OUTPUT> AMK_DEVICE void reduce_to(Worker& w, const Record& r, const GemvShape& g) {
+    constexpr u32 AT_ONCE = 4; // shares that are loaded together
+    const u32 quads = r.units * AMK_UNIT / 4, log = min(32u - __clz(quads - 1), 5u),
+              apart = THREADS >> log, own = w.thread() >> log;
+    const u64 share = (u64)r.partial * AMK_ROWS; // floats of one
+    for (u32 quad = w.lane & ((1 << log) - 1); quad < quads; quad += 1 << log) {
+        const u32 row = 4 * quad;
+        const PairOutput<OUTPUT> one(w, r, g, row, own), two(w, r, g, row + 2, own);
+        u32 *first = pair_at(w, r.output, row / 2, own),
+            *second = pair_at(w, r.output, row / 2 + 1, own);
+        const float* from = sums_at(w, r.input, row, own);
+#pragma unroll 1
+        for (u32 by = 0; own + by < w.p.row_count; by += apart) {
+            float2 y = make_float2(0, 0), z = make_float2(0, 0);
+            const float* next = from + by * AMK_UNIT;
+#pragma unroll 1
+            for (u32 i = 0; i < r.aux; i += AT_ONCE, next += AT_ONCE * share) {
+                uint4 v[AT_ONCE];
+#pragma unroll
+                for (u32 j = 0; j < AT_ONCE; j++) {
+                    v[j] = make_uint4(0, 0, 0, 0);
+                    if (i + j < r.aux) v[j] = load_relaxed((const u64*)(next + j * share));
+                }
+#pragma unroll
+                for (u32 j = 0; j < AT_ONCE; j++) {
+                    y.x += __uint_as_float(v[j].x), y.y += __uint_as_float(v[j].y);
+                    z.x += __uint_as_float(v[j].z), z.y += __uint_as_float(v[j].w);
+                }
+            }
+            constexpr bool ADDS = OUTPUT == OUT_RESIDUAL;
+            y = one.finish(by, y, ADDS ? one.residual(by) : make_float2(0, 0));
+            z = two.finish(by, z, ADDS ? two.residual(by) : make_float2(0, 0));
+            first[by * COLUMN_WORDS] = pack_bf16(y.x, y.y);
+            second[by * COLUMN_WORDS] = pack_bf16(z.x, z.y);
+        }
+    }
+    fence_copies(); // other workers copy what was stored
+    w.sync();       // the next task reads the residual
+}
+AMK_DEVICE void reduce(Worker& w, const Record& r) {
+    const GemvShape g(r.shape);
+    if (g.output == OUT_RESIDUAL)
+        reduce_to<OUT_RESIDUAL>(w, r, g);
+    else
+        reduce_to<OUT_STORE>(w, r, g);
+}
+#endif
 #endif

@@ -1,7 +1,9 @@
 //! Matrix times vector: the instruction, and the fused projections of the device.
 
 pub(crate) mod blocks;
+pub(crate) mod columns;
 mod decode;
+mod decode_columns;
 mod formula;
 pub(crate) mod group;
 mod layout;
@@ -11,7 +13,9 @@ pub(crate) mod source;
 pub(crate) mod split_k;
 mod tile;
 
+pub use columns::{Columns, PartialSums, Reduce};
 pub(crate) use decode::{ADDENDS, GEMV};
+pub(crate) use decode_columns::REDUCE;
 pub use phase::{Gemv, Input, Output, Tiles};
 pub use pointwise::Function;
 pub use split_k::{Addends, Owner, SplitK};

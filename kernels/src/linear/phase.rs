@@ -2,6 +2,7 @@
 //! and its part of the tape.
 
 use super::blocks::{self, Dealt};
+use super::columns::{self, Columns};
 use super::group::{Delivered, Product};
 use super::layout::cut;
 use super::source::{input_shape, waits};
@@ -42,7 +43,9 @@ pub struct Gemv {
     pub output: Output,
     /// How the columns of left-over units are split.
     pub split: Option<SplitK>,
-    /// The pieces of its weights, where blocks of rows share them.
+    /// How the columns of all units are shared out.
+    pub columns: Option<Columns>,
+    /// The pieces of its weights, where neighbours share them.
     pub dealt: Vec<Dealt>,
 }
 
@@ -123,9 +126,10 @@ pub(crate) fn owned(plan: &Plan, rows: u32) -> Vec<Range<u32>> {
 
 /// Adds the phase of a product.
 pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
-    let (input, norm) = input(product, planner);
     let weights: Vec<BufferId> = product.weights.iter().map(|&weight| planner.known(weight)).collect();
     let rows: u32 = weights.iter().map(|&weight| planner.plan.extent(weight)).sum();
+    let shares = columns::shares(product, rows, planner);
+    let (input, norm) = input(product, planner, shares);
     let tiles = tiles(planner, product.kind);
     let gemv = |planner: &Planner<'_>, output| Gemv {
         tiles,
@@ -136,32 +140,33 @@ pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
         biases: product.biases.iter().map(|bias| bias.map(|bias| planner.known(bias))).collect(),
         output,
         split: None,
+        columns: None,
         dealt: Vec::new(),
     };
     match &product.output {
         Delivered::Store(values) => {
             let outputs = values.iter().map(|&value| planner.value(value, DType::BF16)).collect();
             let gemv = gemv(planner, Output::Store(outputs));
-            spread(planner, gemv, rows, 1);
+            spread(planner, gemv, rows, 1, shares);
         }
         &Delivered::Mapped { value, function } => {
             let to = planner.value(value, DType::BF16);
             declare(planner, product);
             let gemv = gemv(planner, Output::Mapped { to, function });
-            spread(planner, gemv, rows, 1);
+            spread(planner, gemv, rows, 1, shares);
         }
         &Delivered::Gated { value, function } => {
             let to = planner.value(value, DType::BF16);
             declare(planner, product);
             let gemv = gemv(planner, Output::Gated { to, function });
-            spread(planner, gemv, rows, 2);
+            spread(planner, gemv, rows, 2, shares);
         }
         &Delivered::Logits { function } => {
             if function != 0 {
                 declare(planner, product);
             }
             let gemv = gemv(planner, Output::Logits { to: planner.plan.logits, function });
-            planner.rows = spread(planner, gemv, rows, 1);
+            planner.rows = spread(planner, gemv, rows, 1, shares);
         }
         &Delivered::Residual { before, after, function } => {
             let before = residual::held(planner, before, rows);
@@ -175,14 +180,29 @@ pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
             split_k::plan(planner, &mut gemv, &owned);
             gemv.dealt = blocks::dealt(planner, &owned);
             stream(planner, &owned, product.kind, product.k);
-            planner.phase(gemv, blocks::works(&planner.plan, &owned, UNIT));
+            add(planner, gemv, &owned, UNIT, shares);
         }
     }
 }
 
-/// Returns what a product reads, and the weight of the norm that it computes. A residual whose
-/// phase can wait is added up here; else all residuals have their phases first.
-fn input(product: &Product, planner: &mut Planner<'_>) -> (Input, Option<BufferId>) {
+/// Adds the phases of a projection whose elements, `unit` of them for each unit of weights, are
+/// dealt.
+fn add(planner: &mut Planner<'_>, gemv: Gemv, parts: &[Range<u32>], unit: u32, shares: u32) {
+    match shares {
+        1 => planner.phase(gemv, blocks::works(&planner.plan, parts, unit)),
+        _ => columns::plan(planner, gemv, parts, shares),
+    }
+}
+
+/// Whether norms before projections are phases of their own.
+pub(super) fn is_normed(plan: &Plan) -> bool {
+    plan.rows() >= Some(NORMED_ROWS)
+}
+
+/// Returns what a product with its columns in so many shares reads, and the weight of the norm that
+/// it computes. A residual whose phase can wait is added up here; else all residuals have their
+/// phases first.
+fn input(product: &Product, planner: &mut Planner<'_>, shares: u32) -> (Input, Option<BufferId>) {
     let norm = product.norm.map(|norm| planner.known(norm));
     if let Some(sum) = rms_norm::unsettled(planner, product.input) {
         return (Input::Sum(sum), norm);
@@ -193,7 +213,7 @@ fn input(product: &Product, planner: &mut Planner<'_>) -> (Input, Option<BufferI
     }
     let input = planner.known(product.input);
     match norm {
-        Some(weight) if planner.plan.rows() >= Some(NORMED_ROWS) => {
+        Some(weight) if shares > 1 || is_normed(&planner.plan) => {
             (Input::Packets(rms_norm::normed(planner, input, weight)), None)
         }
         _ => (Input::Packets(input), norm),
@@ -219,7 +239,7 @@ fn declare(planner: &mut Planner<'_>, product: &Product) {
 
 /// Distributes the `rows` rows of a projection, in units of which the last may lack rows, so that
 /// the tapes stay balanced in bytes. An output element has `fold` rows. Returns the parts.
-fn spread(planner: &mut Planner<'_>, mut gemv: Gemv, rows: u32, fold: u32) -> Vec<Range<u32>> {
+fn spread(planner: &mut Planner<'_>, mut gemv: Gemv, rows: u32, fold: u32, shares: u32) -> Vec<Range<u32>> {
     let hidden = planner.plan.shared.entry::<Decoder>().hidden;
     let owned = owned(&planner.plan, hidden);
     // The next phase may be attention. It goes to workers without rows of the residual that
@@ -244,11 +264,10 @@ fn spread(planner: &mut Planner<'_>, mut gemv: Gemv, rows: u32, fold: u32) -> Ve
         rms_norm::leave_scale(planner, &parts);
     }
     planner.plan.shared.set(LastRows(parts.iter().map(|rows| rows.end - rows.start).collect()));
-    let works = match in_blocks {
-        true => blocks::works(&planner.plan, &parts, UNIT / fold),
-        false => parts.iter().cloned().map(Work::Rows).collect(),
-    };
-    planner.phase(gemv, works);
+    match in_blocks {
+        true => add(planner, gemv, &parts, UNIT / fold, shares),
+        false => planner.phase(gemv, parts.iter().cloned().map(Work::Rows).collect()),
+    }
     parts
 }
 
@@ -300,34 +319,19 @@ impl PhaseKind for Gemv {
             Some(_) => blocks::encode(encoder, &self.dealt, rows, |rows| self.units(rows)),
             None => (0, 0),
         };
-        let (kind, to) = match &self.output {
-            Output::Store(outputs) => (OUT_STORE, outputs.first().copied()),
-            Output::Residual { packets, .. } => (OUT_RESIDUAL, Some(*packets)),
-            Output::Mapped { to, .. } => (OUT_STORE, Some(*to)),
-            Output::Gated { to, .. } => (OUT_GATED, Some(*to)),
-            Output::Logits { .. } => (OUT_LOGITS, None),
-        };
+        let delivery = self.delivery(encoder, rows);
         let (input, from) = match self.input {
             Input::Packets(buffer) => (encoder.packet(buffer), IN_PACKETS),
             Input::Embedding => (0, IN_EMBEDDING),
             Input::Sum(sum) => (encoder.packet(sum.vector), IN_SUM),
         };
         let (sum, split) = (self.sum(), self.split_unit(rows));
-        let has_bias = self.biases.iter().all(Option::is_some);
-        let flags = if has_bias { GEMV_BIAS } else { 0 } | self.function() << GEMV_FUNCTION_BIT;
-        let shape = input_shape(self) | from << GEMV_INPUT_BIT | kind << GEMV_OUTPUT_BIT;
+        let shape = input_shape(self) | from << GEMV_INPUT_BIT | cut(self.k).0 << GEMV_DEPTH_BIT;
         Record {
             op: encoder.op("GEMV"),
-            units: units as u16,
             input,
-            output: to.map_or(0, |to| encoder.element(to, rows.start)),
-            row: rows.start,
             norm: encoder.constant(self.norm),
-            bias: match sum {
-                Some(sum) => encoder.constant(Some(sum.weight)),
-                None if has_bias => encoder.constant(self.biases[0]) + rows.start,
-                None => 0,
-            },
+            bias: sum.map_or(delivery.bias, |sum| encoder.constant(Some(sum.weight))),
             layer: split.map_or(encoder.block_rows(work), |(split, _)| split.kept | split.helpers << 8),
             aux: pieces,
             partial: match (sum, split) {
@@ -336,28 +340,21 @@ impl PhaseKind for Gemv {
                 (None, None) => pieces_at,
             },
             tape,
-            shape: shape | cut(self.k).0 << GEMV_DEPTH_BIT | flags << GEMV_FLAGS_BIT,
-            ..Record::default()
+            shape: shape | delivery.shape,
+            ..delivery
         }
     }
 
     fn piece(&self, plan: &Plan, work: &Work) -> Option<Piece> {
         let rows = work.own().filter(|own| !own.is_empty())?;
         let interleaved = matches!(self.output, Output::Gated { .. });
-        let mut before = 0;
-        let mut parts = Vec::new();
-        for &weight in &self.weights {
-            if interleaved {
-                parts.push(WeightRows { weight, rows: rows.clone() });
-                continue;
+        let parts = match interleaved {
+            true => self.weights.iter().map(|&weight| WeightRows { weight, rows: rows.clone() }).collect(),
+            false => {
+                let part = |(number, _, rows): (usize, _, _)| WeightRows { weight: self.weights[number], rows };
+                self.parts(plan, rows).into_iter().map(part).collect()
             }
-            let extent = plan.extent(weight);
-            let part = rows.start.max(before)..rows.end.min(before + extent);
-            if !part.is_empty() {
-                parts.push(WeightRows { weight, rows: part.start - before..part.end - before });
-            }
-            before += extent;
-        }
+        };
         Some(Piece { k: self.k, interleaved, layout: self.tiles.kind.layout, parts })
     }
 
@@ -401,6 +398,45 @@ fn call_function(task: &mut TaskCalls<'_>, number: u32, operands: Vec<Operand>) 
 }
 
 impl Gemv {
+    /// Rows of all weights.
+    pub(super) fn rows(&self, plan: &Plan) -> u32 {
+        self.weights.iter().map(|&weight| plan.extent(weight)).sum()
+    }
+
+    /// Some of all rows by weight: its number, the rows among all, and among its own.
+    pub(super) fn parts(&self, plan: &Plan, rows: &Range<u32>) -> Vec<(usize, Range<u32>, Range<u32>)> {
+        let mut before = 0;
+        let part = |(number, &weight): (usize, &BufferId)| {
+            let (first, end) = (before, before + plan.extent(weight));
+            before = end;
+            let part = rows.start.max(first)..rows.end.min(end);
+            let own = part.start.saturating_sub(first)..part.end.saturating_sub(first);
+            (!part.is_empty()).then_some((number, part, own))
+        };
+        self.weights.iter().enumerate().filter_map(part).collect()
+    }
+
+    /// The part of the record of some rows that says how the products are delivered.
+    pub(super) fn delivery(&self, encoder: &Encoder<'_>, rows: &Range<u32>) -> Record {
+        let (kind, to) = match &self.output {
+            Output::Store(outputs) => (OUT_STORE, outputs.first().copied()),
+            Output::Residual { packets, .. } => (OUT_RESIDUAL, Some(*packets)),
+            Output::Mapped { to, .. } => (OUT_STORE, Some(*to)),
+            Output::Gated { to, .. } => (OUT_GATED, Some(*to)),
+            Output::Logits { .. } => (OUT_LOGITS, None),
+        };
+        let has_bias = self.biases.iter().all(Option::is_some);
+        let flags = if has_bias { GEMV_BIAS } else { 0 } | self.function() << GEMV_FUNCTION_BIT;
+        Record {
+            units: self.units(rows) as u16,
+            output: to.map_or(0, |to| encoder.element(to, rows.start)),
+            row: rows.start,
+            bias: if has_bias { encoder.constant(self.biases[0]) + rows.start } else { 0 },
+            shape: kind << GEMV_OUTPUT_BIT | flags << GEMV_FLAGS_BIT,
+            ..Record::default()
+        }
+    }
+
     /// Returns the input, if it is a sum.
     pub(super) fn sum(&self) -> Option<Sum> {
         if let Input::Sum(sum) = self.input { Some(sum) } else { None }
@@ -499,15 +535,8 @@ impl Gemv {
 
     /// Adds one result per weight, with its bias.
     fn store(&self, task: &mut TaskCalls<'_>, x: Operand, rows: &Range<u32>, outputs: &[BufferId]) {
-        let mut before = 0;
-        for (number, (&bias, &to)) in self.biases.iter().zip(outputs).enumerate() {
-            let extent = task.plan.extent(to);
-            let part =
-                rows.start.max(before).saturating_sub(before)..rows.end.min(before + extent).saturating_sub(before);
-            before += extent;
-            if part.is_empty() {
-                continue;
-            }
+        for (number, _, part) in self.parts(task.plan, rows) {
+            let (Some(&bias), Some(&to)) = (self.biases.get(number), outputs.get(number)) else { continue };
             let Some(bias) = bias else {
                 self.linear(task, x, number, part.clone(), write(to, &[part]));
                 continue;
@@ -526,9 +555,14 @@ impl Gemv {
         Some((split, split.unit(rows)?))
     }
 
-    /// Adds rows of the product with one of the weights: of a split unit the columns that are the
-    /// worker's own, and what others give of it.
+    /// Adds rows of the product with one of the weights: the sums of all shares of its columns, or
+    /// of a split unit the columns that are the worker's own, and what others give of it.
     fn linear(&self, task: &mut TaskCalls<'_>, x: Operand, number: usize, rows: Range<u32>, to: Operand) {
+        if let Some(columns) = &self.columns {
+            let before: u32 = self.weights[..number].iter().map(|&weight| task.plan.extent(weight)).sum();
+            let all = self.rows(task.plan);
+            return columns.add_up(task, all, &(before + rows.start..before + rows.end), to);
+        }
         let Some((split, unit)) = self.split_unit(&rows) else {
             let weight = early(self.weights[number], &[rows, 0..self.k]);
             return task.call("amk_kernels::linear", vec![x, weight, to], Vec::new());

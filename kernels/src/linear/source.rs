@@ -1,5 +1,6 @@
 //! Generates the functions that compute projections, specialised for a plan.
 
+use super::columns::PartialSums;
 use super::layout::cut;
 use super::phase::{Gemv, Output};
 use super::pointwise;
@@ -22,6 +23,17 @@ const TILES_OF_B: u32 = 4;
 /// norm, whose weights need registers, and with one.
 const HELD_PASSES: u32 = 8;
 const NORMED_PASSES: u32 = 4;
+
+/// The projections of a plan, also those whose columns are shared out.
+fn projections(plan: &Plan) -> impl Iterator<Item = &Gemv> {
+    let shared = plan.phases_of().map(|partials: &PartialSums| &partials.of);
+    plan.phases_of().chain(shared)
+}
+
+/// Whether columns are shared out in a plan.
+pub(super) fn shares_columns(plan: &Plan) -> bool {
+    plan.phases_of::<PartialSums>().next().is_some()
+}
 
 /// Returns the bits of a record's shape that select the function: input length, kind of tiles and
 /// norm.
@@ -65,18 +77,18 @@ fn is_held(plan: &Plan, gemv: &Gemv) -> bool {
 /// `fused.cuh`. With fewer tiles a warp, as in small models, adding up lanes costs more than it
 /// saves.
 fn across(plan: &Plan) -> u32 {
-    let is_deep = || plan.phases_of().any(|gemv: &Gemv| cut(gemv.k).0 == MOST_DEPTH);
+    let is_deep = || projections(plan).any(|gemv| cut(gemv.k).0 == MOST_DEPTH);
     if plan.rows().is_none() && is_coded(plan) && !adds_up(plan) && is_deep() { TILES_OF_B } else { 1 }
 }
 
 /// Whether weights of a plan are decoded.
 fn is_coded(plan: &Plan) -> bool {
-    plan.phases_of().any(|gemv: &Gemv| gemv.tiles.kind != TileKind::of(None, 0))
+    projections(plan).any(|gemv| gemv.tiles.kind != TileKind::of(None, 0))
 }
 
 /// Renders properties common to the inputs of a plan's projections as macros.
 pub(crate) fn defines(plan: &Plan) -> String {
-    let gemvs: Vec<&Gemv> = plan.phases_of().collect();
+    let gemvs: Vec<&Gemv> = projections(plan).collect();
     let any = |name: &str, is: fn(&Gemv) -> bool| {
         format!("#define {name} {}\n", u32::from(gemvs.iter().any(|gemv| is(gemv))))
     };
@@ -87,6 +99,7 @@ pub(crate) fn defines(plan: &Plan) -> String {
         + &format!("#define AMK_NORMED_PASSES {}\n", if across(plan) > 1 { NORMED_PASSES } else { 1 })
         + sums(plan)
         + &format!("#define AMK_SPLIT_K {}\n", u32::from(splits(plan)))
+        + &format!("#define AMK_SHARED_COLUMNS {}\n", u32::from(shares_columns(plan)))
         + &format!("#define AMK_MAPS {}\n", u32::from(pointwise::maps(plan)))
         + &format!("#define AMK_SUMMANDS {}\n", u32::from(summands(plan)))
         + &format!("#define AMK_LAYERS {}\n", Decoder::layers(plan).len())
@@ -98,12 +111,12 @@ pub(crate) fn defines(plan: &Plan) -> String {
 
 /// Whether a projection of a plan has a sum as its input.
 pub(super) fn adds_up(plan: &Plan) -> bool {
-    plan.phases_of().any(|gemv: &Gemv| gemv.sum().is_some())
+    projections(plan).any(|gemv| gemv.sum().is_some())
 }
 
 /// Whether the columns of units are split in a plan.
 pub(super) fn splits(plan: &Plan) -> bool {
-    plan.phases_of().any(|gemv: &Gemv| gemv.split.is_some())
+    projections(plan).any(|gemv| gemv.split.is_some())
 }
 
 /// Whether projections need more than a record's first words.
@@ -118,7 +131,7 @@ fn sums(plan: &Plan) -> &'static str {
 
 /// Whether more than a product is added to the residual: one with a bias, or a function of it.
 fn summands(plan: &Plan) -> bool {
-    plan.phases_of().any(|gemv: &Gemv| match gemv.output {
+    projections(plan).any(|gemv| match gemv.output {
         Output::Residual { function, .. } => function != 0 || gemv.biases[0].is_some(),
         _ => false,
     })
@@ -133,7 +146,7 @@ fn embedding_scale(plan: &Plan) -> String {
 /// Renders `project`, which runs the record of a projection.
 pub(crate) fn project(plan: &Plan) -> String {
     let mut gemvs = BTreeMap::<String, BTreeSet<u32>>::new();
-    for of in plan.phases_of() {
+    for of in projections(plan) {
         gemvs.entry(gemv(plan, of)).or_default().insert(input_shape(of));
     }
     let functions = tiles(plan) + &pointwise::calls(plan);
@@ -225,7 +238,7 @@ mod tests {
         let output = Output::Store(Vec::new());
         let (input, weights, biases) = (Input::Packets(BufferId(0)), Vec::new(), Vec::new());
         let tiles = Tiles { number: 0, kind: TileKind::of(None, 0) };
-        Gemv { tiles, input, norm, k, weights, biases, output, split: None, dealt: Vec::new() }
+        Gemv { tiles, input, norm, k, weights, biases, output, split: None, columns: None, dealt: Vec::new() }
     }
 
     #[test]

@@ -49,6 +49,18 @@ AMK_DEVICE void copy_runs(u32 lane, u32 count, u32 bytes, u32 barrier, To to, Fr
 #endif
 }
 
+// The tiles of k that a record multiplies: all of them, or those of a share.
+struct TileRange {
+    u32 first, count;
+
+    AMK_DEVICE TileRange(const Record& r, const GemvShape& g) : first(0), count(g.tiles()) {
+        if (is_share(g)) first = r.layer & 0xffff, count = (r.layer >> 16) - first;
+    }
+    AMK_DEVICE static bool is_share(const GemvShape& g) {
+        return AMK_SHARED_COLUMNS && g.input == IN_SHARE;
+    }
+};
+
 // How a group of units is computed.
 struct WideGroup {
     u32 tiles;
@@ -63,19 +75,21 @@ struct WideGroup {
     u32 bytes, stages;   // of a stage; stages in memory
 
     AMK_DEVICE WideGroup(const Record& r, const GemvShape& g, u32 first, u32 column, u32 columns)
-        : tiles(g.tiles()), column(column), columns(columns), first(first),
+        : tiles(TileRange(r, g).count), column(column), columns(columns), first(first),
           units(min(r.units - first, WIDE_UNITS)), tile(tile_bytes(g.kind)),
           norms(g.flags & GEMV_NORM) {
         const bool coded = WIDE_COLUMNS <= CODED_COLUMNS && tile != AMK_TILE;
         // Tiles of a stage are shared out one by one, those in codes two by two.
         const u32 each = coded ? 2 : 1;
+        // Those of a share are whole stages, but for the last ones.
+        const u32 most = TileRange::is_share(g) ? SHARE_TILES : MOST_STEP;
         team = coded ? 1 : 4, parts = 1u << (32 - __clz((units - 1) / team_units()));
-        parts = max(parts, AMK_WARPS * each / (team * MOST_STEP)); // a stage has tiles for all
+        parts = max(parts, AMK_WARPS * each / (team * most)); // a stage has tiles for all
         shares = AMK_WARPS / team / parts, block = wide_columns(columns) * LINE;
         // A stage costs a wait whatever its length, which is as if it had a norm's weights. Tiles
         // are shared out alike in stages of any length, so sums do not depend on it.
         step = max(max(shares * each, 2u), tile_pack(g.kind));
-        while (step < MOST_STEP && IN_FLIGHT * stage(2 * step, true) <= WIDE_MEMORY) step *= 2;
+        while (step < most && IN_FLIGHT * stage(2 * step, true) <= WIDE_MEMORY) step *= 2;
         log = 31 - __clz(step), bytes = stage(step, norms);
         // Products of tiles of bf16 have all units of each team: beyond the last one they read the
         // memory behind it, and nobody reads their sums.
@@ -109,7 +123,7 @@ struct UnitPlace {
     // Unit `unit` of a record: on the worker's own tape, or on the pieces that the arguments name.
     AMK_DEVICE UnitPlace(const Worker& w, const Record& r, u32 unit)
         : piece(w.tape), unit(unit), units(r.units) {
-        if (AMK_ROWS <= BLOCK_ROWS || !r.aux) return;
+        if ((AMK_ROWS <= BLOCK_ROWS && !AMK_SHARED_COLUMNS) || !r.aux) return;
         const u32* words = w.p.arguments + r.partial;
         this->unit += r.aux >> 16;
         for (u32 i = 1; i < (r.aux & 0xffff) && this->unit >= words[1] >> 16; i++)
@@ -132,7 +146,7 @@ struct UnitPlace {
 AMK_DEVICE void list_copies(Worker& w, const Record& r, const GemvShape& g, const WideGroup& c,
                             u32 all) {
     const GemvCut cut(g.k);
-    const bool embeds = g.input != IN_PACKETS;
+    const bool embeds = g.input == IN_EMBEDDING;
     await_stage(w, shared_address(&w.s.copies_taken), ~w.filled >> WIDE_STAGES & 1);
     w.filled ^= 1 << WIDE_STAGES;
     for (u32 i = w.thread(); i < cut.passes * WIDE_UNITS; i += THREADS) {
@@ -154,6 +168,8 @@ AMK_DEVICE void list_copies(Worker& w, const Record& r, const GemvShape& g, cons
         list.gathers = embeds || all != w.p.row_count;
         list.first = c.column;
         if (!list.gathers) list.inputs += c.column * LINE;
+        list.from = TileRange(r, g).first;
+        list.inputs += (u64)(list.from / 2) * AMK_ROWS * LINE;
         list.gamma = g.flags & GEMV_NORM ? (u64)(w.p.constants + r.norm) : 0;
         // The memory would idle until the next phase has its inputs. With many rows these and not
         // the weights take the time.
@@ -280,8 +296,9 @@ struct StageTurn {
     u32 pass, into;     // over k; stages of the pass before
     u32 warps;
 
-    AMK_DEVICE StageTurn(u32 warp, u32 count, u32 stages)
-        : n(warp < stages ? warp : count), slot(warp), round(0), pass(0), into(warp),
+    // `before`: stages before the first one, in the passes over all of k.
+    AMK_DEVICE StageTurn(u32 warp, u32 count, u32 stages, u32 before)
+        : n(warp < stages ? warp : count), slot(warp), round(0), pass(0), into(before + warp),
           warps(min(stages, (u32)AMK_COPIERS)) {}
     AMK_DEVICE void wrap(u32 stages, u32 of_pass) {
         while (slot >= stages) slot -= stages, round++;
@@ -302,7 +319,8 @@ AMK_DEVICE void copy_stages(Shared& s, u32 data, u32 warp, u32 lane) {
     u32 emptied = 0; // parities of the slots before the group
     for (u32 group = 0; await(shared_address(&s.copies_listed), group & 1); group++) {
         const u32 log = s.copies.log, stages = s.copies.stages, of_pass = s.copies.pass >> log,
-                  bytes = s.copies.bytes, count = (s.copies.tiles + (1 << log) - 1) >> log;
+                  bytes = s.copies.bytes, count = (s.copies.tiles + (1 << log) - 1) >> log,
+                  before = AMK_SHARED_COLUMNS ? s.copies.from >> log : 0;
         const auto weights = [&](StageTurn& turn) {
             turn.wrap(stages, of_pass);
             if (turn.round &&
@@ -312,7 +330,7 @@ AMK_DEVICE void copy_stages(Shared& s, u32 data, u32 warp, u32 lane) {
                             turn.into << log, full + 8 * turn.slot);
             return true;
         };
-        StageTurn ahead(warp, count, stages), turn(warp, count, stages);
+        StageTurn ahead(warp, count, stages, before), turn(warp, count, stages, before);
         for (; ahead.n < min(count, stages); ahead.advance()) weights(ahead);
         if (!await(shared_address(&s.inputs_written), group & 1)) return;
         for (; turn.n < count; turn.advance()) {

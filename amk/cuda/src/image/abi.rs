@@ -248,7 +248,7 @@ device_structs! {
 }
 
 /// The op of the first generic body in a record; the others follow.
-pub const FIRST_BODY: u32 = 16;
+pub const FIRST_BODY: u32 = 24;
 
 const _: () = assert!(core::mem::offset_of!(Record, layer) == HOT_WORDS as usize * 4);
 const _: () = assert!(core::mem::offset_of!(Record, tape) == COLD_WORDS as usize * 4);

@@ -92,6 +92,8 @@ pub enum Work {
     Own,
     /// Elements of the phase's output for some rows of a step.
     Block(Block),
+    /// A share of what elements of the phase's output are the sum of.
+    Share(Share),
 }
 
 /// What a worker computes of a phase whose rows are shared out as well.
@@ -105,11 +107,24 @@ pub struct Block {
     pub own: Range<u32>,
 }
 
+/// What a worker computes of a phase whose sums are shared out as well.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The elements of the phase's output.
+    pub elements: Range<u32>,
+    /// The number of the share.
+    pub share: u32,
+    /// The elements whose weights are on the worker's own tape.
+    pub own: Range<u32>,
+}
+
 impl Work {
     /// The elements of the phase's output.
     pub fn elements(&self) -> Option<&Range<u32>> {
         match self {
-            Self::Rows(elements) | Self::Block(Block { elements, .. }) => Some(elements),
+            Self::Rows(elements) | Self::Block(Block { elements, .. }) | Self::Share(Share { elements, .. }) => {
+                Some(elements)
+            }
             _ => None,
         }
     }
@@ -117,7 +132,7 @@ impl Work {
     /// The elements whose weights are on the worker's own tape.
     pub fn own(&self) -> Option<&Range<u32>> {
         match self {
-            Self::Rows(own) | Self::Block(Block { own, .. }) => Some(own),
+            Self::Rows(own) | Self::Block(Block { own, .. }) | Self::Share(Share { own, .. }) => Some(own),
             _ => None,
         }
     }

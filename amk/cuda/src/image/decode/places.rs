@@ -193,6 +193,19 @@ impl<'p> Places<'p> {
         Ok((Place::Buffer(id), first..first + len))
     }
 
+    /// Returns how many elements a buffer has from packet `at` on.
+    ///
+    /// # Errors
+    /// If there is no buffer; names the field.
+    pub fn room(&self, field: &'static str, at: u32, format: Format) -> Result<u32, Refusal> {
+        let (id, packet) = self.holder(field, at, format)?;
+        let elements: u32 = self.shape(id).iter().product();
+        match elements.checked_sub(packet.saturating_mul(self.per_place(format))) {
+            Some(room @ 1..) => Ok(room),
+            _ => Err(Refusal::new(field, format!("points behind {}", self.name(id)))),
+        }
+    }
+
     /// Returns the buffer that begins at packet `at`.
     ///
     /// # Errors

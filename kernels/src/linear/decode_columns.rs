@@ -1,0 +1,150 @@
+//! Decodes the records of projections whose columns are shared out: the products of some columns,
+//! and the delivery of what they add up to.
+
+use super::blocks::blocks;
+use super::columns::MOST_SHARES;
+use super::decode::{Gemv, Part, Shape, check_piece, named};
+use super::source::shares_columns;
+use crate::abi::{OUT_STORE, SHARE_TILES, TILE_K};
+use amk_cuda::image::Record;
+use amk_cuda::image::abi::{NARROW_ROWS, UNIT};
+use amk_cuda::image::decode::{
+    DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, only, read, write,
+};
+use amk_cuda::set::RecordKind;
+use amk_cuda::tape::WeightRows;
+use std::ops::Range;
+use std::slice::from_ref;
+
+/// Records of deliveries of what the shares of a projection's columns add up to.
+pub(crate) const REDUCE: RecordKind = RecordKind {
+    dispatch: |plan| shares_columns(plan).then(|| "reduce(w, r)".to_owned()),
+    ..RecordKind::new("REDUCE", decode_reduce)
+};
+
+/// The sums of a projection's rows: of each share where they are.
+pub(super) struct Sums {
+    /// The first of the rows.
+    first: u32,
+    shares: Vec<(Place, Range<u32>)>,
+}
+
+/// Whether steps are wide and all rows of a step are in one block.
+fn has_shares(places: &Places<'_>) -> bool {
+    places.program.rows > Some(NARROW_ROWS) && blocks(places.program.rows) == 1
+}
+
+/// Decodes the products of some columns with rows that are on the tapes of several workers.
+pub(super) fn decode_share<'p>(
+    record: &Record,
+    shape: &Shape,
+    places: &Places<'p>,
+    state: &mut WorkerState,
+) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    let plain = shape.output == OUT_STORE && !shape.norm && !shape.bias && shape.function == 0;
+    if !plain || !has_shares(places) {
+        return Err(Refusal::new("shape", "has some columns of a product that is not stored as it is, by a wide step"));
+    }
+    if (record.row, record.norm, record.bias) != (0, 0, 0) {
+        return Err(Refusal::new("row, norm, bias", "are not 0, and the sums of some columns have none"));
+    }
+    let piece = named(record, places, state)?;
+    check_piece(record, shape, &piece, places)?;
+    let (first, end) = (record.layer & 0xffff, record.layer >> 16);
+    if first >= end || end > shape.k / TILE_K || !first.is_multiple_of(SHARE_TILES) {
+        return Err(Refusal::new("layer", format!("has the tiles {first}..{end} of {}", shape.k / TILE_K)));
+    }
+    let (x, _) = places.elements("input", record.input, shape.k, Format::Pairs)?;
+    places.begins("input", record.input, Format::Pairs)?;
+    let columns = first * TILE_K..end * TILE_K;
+    let (to, sums) = places.elements("output", record.output, u32::from(record.units) * UNIT, Format::Words)?;
+    if !sums.start.is_multiple_of(UNIT) {
+        return Err(Refusal::new("output", format!("begins at element {}, within a unit", sums.start)));
+    }
+    let mut at = sums.start;
+    let mut call = |part: &WeightRows| {
+        let elements = at..at + part.rows.end - part.rows.start;
+        at = elements.end;
+        let operands = vec![
+            read("input", x, from_ref(&columns)),
+            early("piece", Place::Buffer(part.weight), &[part.rows.clone(), columns.clone()]),
+            write("output", to, &[elements]),
+        ];
+        DecodedCall::new("amk_kernels::linear", operands)
+    };
+    Ok(piece.parts.iter().map(&mut call).collect())
+}
+
+/// Decodes the delivery of rows that are the sums of all shares.
+fn decode_reduce<'p>(
+    record: &Record,
+    places: &Places<'p>,
+    _state: &mut WorkerState,
+) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    only(record, &["units", "input", "output", "shape", "row", "bias", "aux", "partial"])?;
+    let shape = Shape::of_delivery(record)?;
+    if !has_shares(places) {
+        return Err(Refusal::new("op", "adds up shares of columns, in a step that has none"));
+    }
+    if !shape.bias && record.bias != 0 {
+        return Err(Refusal::new("bias", "is not 0, and there is no bias"));
+    }
+    let end = record.row.checked_add(u32::from(record.units) * UNIT);
+    let rows = record.row..end.ok_or_else(|| Refusal::new("row", "is out of range"))?;
+    let sums = Sums::of(record, places, &rows)?;
+    let mut gemv = Gemv::new(record, places, shape, outputs(record, places, &rows)?).with(sums);
+    gemv.deliver()?;
+    Ok(gemv.calls)
+}
+
+/// Cuts the rows of a record by the buffers of its output.
+fn outputs(record: &Record, places: &Places<'_>, rows: &Range<u32>) -> Result<Vec<Part>, Refusal> {
+    let (mut parts, mut first) = (Vec::new(), rows.start);
+    while first < rows.end {
+        let at = record.output.saturating_add((first - rows.start) / places.per_place(Format::Pairs));
+        let end = rows.end.min(first.saturating_add(places.room("output", at, Format::Pairs)?));
+        parts.push(Part { weight: None, rows: first..end });
+        first = end;
+    }
+    Ok(parts)
+}
+
+impl Sums {
+    fn of(record: &Record, places: &Places<'_>, rows: &Range<u32>) -> Result<Self, Refusal> {
+        let (shares, len) = (record.aux, rows.end - rows.start);
+        if len == 0 || !(2..=MOST_SHARES).contains(&shares) {
+            return Err(Refusal::new("units, aux", format!("are {} and {shares} shares", record.units)));
+        }
+        if !record.partial.is_multiple_of(UNIT) {
+            return Err(Refusal::new("partial", format!("is {}, within a unit", record.partial)));
+        }
+        let share = |share: u32| {
+            let apart = record.partial.saturating_mul(share) / places.per_place(Format::Words);
+            places.elements("units, input, aux, partial", record.input.saturating_add(apart), len, Format::Words)
+        };
+        let shares = (0..shares).map(share).collect::<Result<Vec<_>, _>>()?;
+        match shares.iter().all(|(_, sums)| sums.start.is_multiple_of(UNIT)) {
+            true => Ok(Self { first: rows.start, shares }),
+            false => Err(Refusal::new("input", "begins within a unit")),
+        }
+    }
+}
+
+impl Gemv<'_, '_> {
+    /// Decodes what the sums of some rows add up to.
+    pub(super) fn add_up(&mut self, rows: &Range<u32>, to: DecodedOperand) {
+        let Some(Sums { first, shares }) = &self.sums else { return };
+        let (before, len) = (rows.start - first, rows.end - rows.start);
+        let of = |(place, sums): &(Place, Range<u32>)| {
+            read("input", *place, &[sums.start + before..sums.start + before + len])
+        };
+        let mut sums: Vec<DecodedOperand> = shares.iter().map(of).rev().collect();
+        let Some(mut y) = sums.pop() else { return };
+        while let Some(next) = sums.pop() {
+            let sum = if sums.is_empty() { to.clone() } else { write("aux", self.local(), &[0..len]) };
+            let place = sum.place;
+            self.call("amk_kernels::add", vec![y, next, sum]);
+            y = read("aux", place, &[0..len]);
+        }
+    }
+}
