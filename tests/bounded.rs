@@ -2,7 +2,7 @@
 //! other.
 
 use amk_ir::text::parse;
-use amk_ir::verify::check;
+use amk_ir::verify::verify;
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
@@ -15,11 +15,14 @@ const NONE: [u16; 0] = [];
 /// Checks a program; its codes, or nothing where it is accepted.
 fn decide(text: &str) -> Vec<u16> {
     let program = parse(text).unwrap();
-    let start = Instant::now();
-    let mut codes: Vec<u16> = check(&program).iter().map(|violation| violation.code().0).collect();
+    let (name, start) = (program.name.clone(), Instant::now());
+    let rejected = verify(program).err();
     let took = start.elapsed();
-    assert!(took < SOON, "{} took {took:?}", program.name);
+    assert!(took < SOON, "{name} took {took:?}");
+    let violations = rejected.iter().flat_map(|rejected| &rejected.violations);
+    let mut codes: Vec<u16> = violations.map(|violation| violation.code().0).collect();
     codes.dedup();
+    assert_eq!(rejected.is_some_and(|rejected| rejected.is_too_large()), codes == [114]);
     codes
 }
 

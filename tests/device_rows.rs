@@ -387,6 +387,21 @@ fn columns_shared_out_over_neighbours_compute_the_function() {
     }
 }
 
+/// Programs of every declared shape, of three layers, are planned, verified and encoded.
+#[test]
+fn every_instance_has_steps_of_many_rows() {
+    for (family, rows) in FAMILIES.into_iter().flat_map(|family| [(family, 64), (family, 2048)]) {
+        for mut instance in family.kernel.graph().expect("a graph").instances.clone() {
+            instance.dims.insert("LAYERS".to_owned(), 3);
+            let name = format!("{} {rows} rows", instance.name);
+            let schedule = h200().row_schedule(rows);
+            let plan = amk_cuda::plan_for(family.kernel, &instance, &schedule, Precision::default()).expect(&name);
+            let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{name}: {rejected}"));
+            Image::build(&verified, &plan).unwrap_or_else(|error| panic!("{name}: {error}"));
+        }
+    }
+}
+
 #[test]
 fn llamas_rows_compute_the_function() {
     check_family(FAMILIES[0]);

@@ -433,10 +433,13 @@ pub(crate) fn cuda_rows_vm(
         cuda::RowsVm::new(family.kernel, instance, bindings, &compiled, &options, pages, &mut progress)
     };
     let [first, others @ ..] = GPU_ROWS.map(|most| RowSchedule { most, block: None });
-    let fewer = |vm, &rows: &RowSchedule| match vm {
-        Err(cuda::CudaError::Unsupported(_) | cuda::CudaError::Schedule(_) | cuda::CudaError::Memory { .. }) => {
-            with_rows(rows)
-        }
+    let takes_fewer = |error: &cuda::CudaError| match error {
+        cuda::CudaError::Unsupported(_) | cuda::CudaError::Schedule(_) | cuda::CudaError::Memory { .. } => true,
+        cuda::CudaError::Rejected(rejected) => rejected.is_too_large(),
+        _ => false,
+    };
+    let fewer = |vm: Result<_, _>, &rows: &RowSchedule| match vm {
+        Err(error) if takes_fewer(&error) => with_rows(rows),
         vm => vm,
     };
     let vm = match fields.rows {

@@ -131,7 +131,7 @@ impl Columns {
         let len = rows.end - rows.start;
         let mut y = sums(0);
         for share in 1..self.shares {
-            let sum = if share + 1 < self.shares { write(task.local(len), &[0..len]) } else { to.clone() };
+            let sum = if share + 1 < self.shares { write(task.local(len), &[0..len]) } else { to };
             let next = read(sum.buffer, &[0..len]);
             task.call("amk_kernels::add", vec![y, sums(share), sum], Vec::new());
             y = next;

@@ -54,40 +54,19 @@ fn convolve<'p>(
         return Err(Refusal::new("norm", format!("is {}, where no channel begins", record.norm)));
     }
     let (to, elements) = places.elements("output, units", record.output, len, Format::Pairs)?;
-    let steps = places.program.rows;
-    let mut calls = Vec::new();
-    for row in 0..steps.unwrap_or(1) {
-        let y = Place::Local(row as usize);
-        let all = [
-            (
-                "amk_kernels::append",
-                vec![inputs_of(inputs, &own, 0, Access::Write), read(of_x, x, from_ref(&own))],
-                vec![Param::Pos],
-            ),
-            (
-                "amk_kernels::short_conv",
-                vec![
-                    inputs_of(inputs, &own, taps - 1, Access::Read),
-                    early("norm, units", weight, &[weights.clone(), 0..taps]),
-                    write("units", y, &[0..len]),
-                ],
-                vec![Param::Pos],
-            ),
-            (
-                "amk_kernels::mul",
-                vec![
-                    read(of_gate, gate, from_ref(&own)),
-                    read("units", y, &[0..len]),
-                    write("output, units", to, from_ref(&elements)),
-                ],
-                Vec::new(),
-            ),
-        ];
-        let call = |(path, operands, params)| {
-            let rows = steps.map(|_| row..row + 1);
-            DecodedCall { params, rows, ..DecodedCall::new(path, operands) }
-        };
-        calls.extend(all.map(call));
-    }
-    Ok(calls)
+    let (newest, y) = (inputs_of(inputs, &own, 0, Access::Write), Place::Local(0));
+    let append = DecodedCall::new("amk_kernels::append", vec![newest, read(of_x, x, from_ref(&own))]);
+    let operands = vec![
+        inputs_of(inputs, &own, taps - 1, Access::Read),
+        early("norm, units", weight, &[weights, 0..taps]),
+        write("units", y, &[0..len]),
+    ];
+    let convolve = DecodedCall::new("amk_kernels::short_conv", operands);
+    let operands = vec![
+        read(of_gate, gate, from_ref(&own)),
+        read("units", y, &[0..len]),
+        write("output, units", to, from_ref(&elements)),
+    ];
+    let of_position = |call| DecodedCall { params: vec![Param::Pos], ..call };
+    Ok(vec![of_position(append), of_position(convolve), DecodedCall::new("amk_kernels::mul", operands)])
 }

@@ -89,33 +89,14 @@ impl PhaseKind for Convolve {
         let (Some(decoder), Work::Rows(own)) = (Decoder::of(task.plan).cloned(), work) else { return };
         let Some(&ConvBuffers { x, gate, inputs, weight, to }) = decoder.convolutions.get(self.number) else { return };
         let ([_, taps], len) = (decoder.convolved, own.end - own.start);
-        let rows = task.plan.rows();
-        for row in 0..rows.unwrap_or(1) {
-            let y = task.local(len);
-            let calls = [
-                ("amk_kernels::append", vec![inputs_of(inputs, own, None), read(x, from_ref(own))], vec![Param::Pos]),
-                (
-                    "amk_kernels::short_conv",
-                    vec![
-                        inputs_of(inputs, own, Some(taps)),
-                        early(weight, &[own.clone(), 0..taps]),
-                        write(y, &[0..len]),
-                    ],
-                    vec![Param::Pos],
-                ),
-                (
-                    "amk_kernels::mul",
-                    vec![read(gate, from_ref(own)), read(y, &[0..len]), write(to, from_ref(own))],
-                    Vec::new(),
-                ),
-            ];
-            for (path, operands, params) in calls {
-                match rows {
-                    Some(_) => task.call_of_rows(&(row..row + 1), path, operands, params),
-                    None => task.call(path, operands, params),
-                }
-            }
-        }
+        let y = task.local(len);
+        let operands = vec![inputs_of(inputs, own, None), read(x, from_ref(own))];
+        task.call("amk_kernels::append", operands, vec![Param::Pos]);
+        let weights = early(weight, &[own.clone(), 0..taps]);
+        let operands = vec![inputs_of(inputs, own, Some(taps)), weights, write(y, &[0..len])];
+        task.call("amk_kernels::short_conv", operands, vec![Param::Pos]);
+        let operands = vec![read(gate, from_ref(own)), read(y, &[0..len]), write(to, from_ref(own))];
+        task.call("amk_kernels::mul", operands, Vec::new());
     }
 
     fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
