@@ -230,6 +230,7 @@ fn delivery() -> String {
     let [embedding, embeddings] = ["fused", "rows"].map(|file| native::text(&format!("residual/{file}.cuh")));
     let of_rows = between(&rows, "// Sums the warps' shares of units and", "// Runs a projection; `times`");
     let of_wide = between(&wide, "// Shared address of the columns' scales.", "// Calls `f` with the kind");
+    let of_shares = between(&wide, "#if AMK_SHARED_COLUMNS\n// Adds up", "#endif\n");
     [
         "#define AMK_EMBEDDING_SCALED (AMK_EMBEDDING_SCALE != 1.0f)\n",
         &between(&one, "struct GemvShape", "// Neighbouring tiles of an input"),
@@ -241,7 +242,8 @@ fn delivery() -> String {
          \x20   static u32 pitch() { return LEN + 4; }\n};\n\
          constexpr u32 LINE = 128;\n",
         &of_wide,
-        "#else\n",
+        &of_shares,
+        "#endif\n#else\n",
         &of_rows,
         "#endif\n",
         &(embedding + &embeddings),
@@ -307,14 +309,15 @@ fn deliveries_are_sums_of_parts_that_change_as_the_record_says() {
     let of_one = ["0", "1"].into_iter().flat_map(|coded| {
         [("0", "0"), ("1", "0"), ("0", "1"), ("1", "1")].map(|(sums, split)| ("0", "0", coded, sums, split))
     });
-    let of_rows =
-        [("3", "0"), ("8", "1"), ("24", "0"), ("150", "0")].map(|(rows, packets)| (rows, packets, "0", "0", "0"));
+    let of_rows = [("3", "0"), ("8", "1"), ("24", "0"), ("100", "0"), ("150", "0")];
+    let of_rows = of_rows.map(|(rows, packets)| (rows, packets, "0", "0", "0"));
     for (rows, packets, coded, sums, split) in of_one.chain(of_rows) {
         let defines = [
             ("AMK_ROWS", rows),
             ("AMK_ROW_PACKETS", packets),
             ("AMK_SUMS", sums),
             ("AMK_SPLIT_K", split),
+            ("AMK_SHARED_COLUMNS", if ["24", "100"].contains(&rows) { "1" } else { "0" }),
             ("AMK_EMBEDDING_SCALE", "1.25f"),
             ("AMK_SUMMANDS", "1"),
             ("AMK_BIASES", "1"),

@@ -112,7 +112,8 @@ static void deliver(Worker& w, const Record& r) {
     const WideGroup c = {first_row, rows()};
     if (w.thread() < c.columns) store_shared(wide_scales(w, c) + 4 * w.thread(), 1, true);
     w.sync();
-    if (g.output == OUT_GATED) deliver_as<OUT_GATED>(w, r, g, c);
+    if (g.input == IN_SHARE) deliver_as<OUT_SUMS>(w, r, g, c);
+    else if (g.output == OUT_GATED) deliver_as<OUT_GATED>(w, r, g, c);
     else if (g.output == OUT_RESIDUAL) deliver_as<OUT_RESIDUAL>(w, r, g, c);
     else deliver_as<OUT_STORE>(w, r, g, c);
 #elif AMK_ROWS
@@ -125,34 +126,61 @@ static void deliver(Worker& w, const Record& r) {
     delivery.deliver(w, r, g);
 #endif
 }
-// With what so many helpers add to the last unit.
-static void check(u32 output_kind, bool biased, u32 function, u32 helpers = 0) {
-    const bool added = output_kind == OUT_RESIDUAL;
-    put_all();
-    std::vector<Vector> expected = products;
-    for (u32 row = 0; row < rows(); row++) {
-        for (u32 i = 0; i < helpers * AMK_UNIT; i++) {
-            const float addend = 4 * drawn();
-            packets[ADDENDS + i] = (u64)EPOCH << 32 | __float_as_uint(addend);
-            expected[row][LEN - AMK_UNIT + i % AMK_UNIT] += addend;
-        }
+// Delivers products that have these sums by `run`.
+template <void (*RUN)(Worker&, const Record&)> static void check_delivered(const Record& r, std::vector<Vector> expected) {
+    const GemvShape g(r.shape);
+    const bool added = g.output == OUT_RESIDUAL;
+    for (u32 row = 0; row < rows(); row++)
         for (u32 i = 0; i < LEN; i++) {
             float& y = expected[row][i];
-            if (biased) y += constant(constants.data(), BIAS + i);
-            if (function) y *= 0.25f;
+            if (g.flags & GEMV_BIAS) y += constant(constants.data(), BIAS + i);
+            if (g.function()) y *= 0.25f;
             held(row, i) = drawn();
             if (added) y += held(row, i);
         }
-    }
-    Record r = record_of(output_kind, biased, function);
-    if (helpers) r.layer = 1 | helpers << 8, r.partial = ADDENDS;
-    by_all<deliver>(r);
+    by_all<RUN>(r);
     for (u32 row = 0; row < rows(); row++)
         for (u32 i = 0; i < LEN; i++) {
             close("an output", row * LEN + i, output(row, i), expected[row][i]);
             if (added) near("a residual", row * LEN + i, held(row, i), expected[row][i], 1e-4);
         }
 }
+
+// With what so many helpers add to the last unit.
+static void check(u32 output_kind, bool biased, u32 function, u32 helpers = 0) {
+    put_all();
+    std::vector<Vector> expected = products;
+    for (u32 row = 0; row < rows(); row++)
+        for (u32 i = 0; i < helpers * AMK_UNIT; i++) {
+            const float addend = 4 * drawn();
+            packets[ADDENDS + i] = (u64)EPOCH << 32 | __float_as_uint(addend);
+            expected[row][LEN - AMK_UNIT + i % AMK_UNIT] += addend;
+        }
+    Record r = record_of(output_kind, biased, function);
+    if (helpers) r.layer = 1 | helpers << 8, r.partial = ADDENDS;
+    check_delivered<deliver>(r, expected);
+}
+
+#if AMK_SHARED_COLUMNS
+// The sums of some shares of the columns, each stored, which are added up and delivered.
+static void check_shares(u32 output_kind, bool biased, u32 function, u32 shares) {
+    constexpr u32 SUMS = 8192;
+    std::vector<Vector> expected(rows(), Vector(LEN));
+    for (u32 share = 0; share < shares; share++) {
+        put_all();
+        for (u32 row = 0; row < rows(); row++)
+            for (u32 i = 0; i < LEN; i++) expected[row][i] += products[row][i];
+        Record r = record_of(OUT_STORE, false, 0);
+        r.shape |= IN_SHARE << GEMV_INPUT_BIT, r.output = SUMS + share * LEN / 2;
+        in_registers = AMK_ROWS > 64 && share % 2;
+        by_all<deliver>(r);
+    }
+    in_registers = false;
+    Record r = record_of(output_kind, biased, function);
+    r.input = SUMS, r.aux = shares, r.partial = LEN;
+    check_delivered<reduce>(r, expected);
+}
+#endif
 
 #if AMK_SPLIT_K
 // A helper publishes its sums as they are.
@@ -226,6 +254,9 @@ static void check_all() {
     for (u32 output : {(u32)OUT_STORE, (u32)OUT_RESIDUAL})
         for (bool biased : {false, true})
             for (u32 function : {0, 2}) check(output, biased, function);
+#if AMK_SHARED_COLUMNS
+    for (u32 shares : {2, 5, 8}) check_shares(OUT_STORE, true, 2, shares), check_shares(OUT_RESIDUAL, shares == 5, 0, shares);
+#endif
 #if AMK_SUMS
     check_sum();
 #endif
