@@ -387,6 +387,22 @@ fn columns_shared_out_over_neighbours_compute_the_function() {
     }
 }
 
+/// No more neighbours than there are workers, where the columns are long and rows few.
+#[test]
+fn few_workers_share_out_columns() {
+    let of = with("llama", &[("HIDDEN", 32), ("FFN", 4096)]);
+    let mut sharing = 0;
+    for workers in 1..=12 {
+        let schedule = Schedule { workers, run: 2, split_k: 1, ..h200().row_schedule(64) };
+        let plan = Decoder::new(of.0, of.1.clone(), schedule, 4, 3).expect("a decoder").plan(Precision::BF16);
+        let plan = plan.expect("a plan");
+        let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{workers}: {rejected}"));
+        Image::build(&verified, &plan).unwrap_or_else(|error| panic!("{workers}: {error}"));
+        sharing += plan.phases_of::<PartialSums>().count();
+    }
+    assert!(sharing > 12, "{sharing}");
+}
+
 /// Programs of every declared shape, of three layers, are planned, verified and encoded.
 #[test]
 fn every_instance_has_steps_of_many_rows() {

@@ -56,6 +56,22 @@ task t2: fill() -> (b1[.., ..]) rows 0..2
 worker w0: t0 t2
 worker w1: t1"#;
 
+/// Three rows that append on two workers which do not meet; the last one reads the two of its own.
+const WINDOW: &str = r#"program @window
+positions 4
+rows 3
+instruction i0 "ops::append" append(mut cache)
+instruction i1 "ops::use" use(cache)
+instruction i2 "ops::fill" fill() -> (y)
+buffer b0 @cache state f32[4, 1]
+buffer b1 @y output f32[3, 1]
+task t0: append(mut b0[pos, ..]) rows 0..1
+task t1: append(mut b0[pos+1..pos+3, ..]) rows 1..3
+task t2: use(b0[pos+1..pos+3, ..]) rows 2..3
+task t3: fill() -> (b1[.., ..]) rows 0..3
+worker w0: t0 t3
+worker w1: t1 t2"#;
+
 fn row(sequence: usize, position: u64) -> Row {
     Row { sequence, position, wanted: true }
 }
@@ -79,6 +95,18 @@ fn a_chunk_is_safe() {
         assert_eq!(judge(text), Verdict::Safe);
         assert_eq!(verifier(text), [""; 0]);
     }
+}
+
+/// A row that reads itself and the one before, which nothing orders behind the first row of the
+/// step. What would read from the first position on is a race (R7 decides that one first).
+#[test]
+fn a_window_that_leaves_out_another_row_is_safe() {
+    assert_eq!(judge(WINDOW), Verdict::Safe);
+    assert_eq!(verifier(WINDOW), [""; 0]);
+    let whole = WINDOW.replace("use(b0[pos+1..pos+3, ..])", "use(b0[0..pos+3, ..])");
+    let verdict = judge(&whole);
+    assert!(matches!(verdict, Verdict::Unsafe(_, Fault::Step(Reason::Race { .. }))), "{verdict}");
+    assert_eq!(verifier(&whole), ["AMK0302"]);
 }
 
 /// The stand-in's states are longer, by the rows of a step.

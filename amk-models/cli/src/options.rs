@@ -359,7 +359,8 @@ impl CpuSchedule {
 }
 
 /// The most rows of a step on a GPU, where the schedule does not say, in the order in which these
-/// are tried: not every GPU and encoding has bodies for many, or the memory for their values.
+/// are tried: not every GPU and encoding has bodies for many, or the memory for their values, and a
+/// program may be too large to be verified.
 const GPU_ROWS: [u32; 4] = [2048, 512, 128, 8];
 
 /// A schedule on a GPU that is there, and stays open.

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! PartialSums   x[columns of a share] · the neighbours' rows ──► sums of the share, in memory
-//! Reduce     the own rows' sums of all shares, added in order ──► the projection's delivery
+//! Reduce        the own rows' sums of all shares, added in order ──► the projection's delivery
 //! ```
 
 use super::blocks::neighbours;
@@ -79,11 +79,12 @@ pub(super) fn shares(product: &Product, rows: u32, planner: &Planner<'_>) -> u32
             u64::from(most) * u64::from(product.k * 2 / shares) + sums + wait * waits
         }
     };
+    let (tiles, pack) = (product.k.div_ceil(TILE_K), product.kind.pack);
+    let most_shares = tiles.div_ceil(SHARE_TILES).min(plan.schedule.workers);
     let fits = |&shares: &u32| {
-        let units = (rows / UNIT).div_ceil(plan.schedule.workers / shares.min(plan.schedule.workers));
-        let (tiles, pack) = (product.k.div_ceil(TILE_K), product.kind.pack);
-        shares == 1
-            || (units <= WIDE_UNITS && shares <= tiles.div_ceil(SHARE_TILES) && SHARE_TILES.is_multiple_of(pack))
+        let together = |shares| (rows / UNIT).div_ceil(plan.schedule.workers / shares);
+        let splits = shares <= most_shares && SHARE_TILES.is_multiple_of(pack);
+        shares == 1 || (splits && together(shares) <= WIDE_UNITS)
     };
     let all = (0..=MOST_SHARES.ilog2()).map(|log| 1 << log);
     all.filter(fits).min_by_key(|&shares| bytes(shares)).unwrap_or(1)

@@ -57,7 +57,7 @@ fn projection_feed(plan: &Plan) -> Option<String> {
 pub(super) struct Shape {
     pub(super) k: u32,
     /// Number of the kind of tiles.
-    tiles: usize,
+    pub(super) tiles: usize,
     pub(super) input: u32,
     pub(super) output: u32,
     pub(super) norm: bool,

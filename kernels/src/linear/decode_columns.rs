@@ -6,6 +6,7 @@ use super::columns::MOST_SHARES;
 use super::decode::{Gemv, Part, Shape, check_piece, named};
 use super::source::shares_columns;
 use crate::abi::{OUT_STORE, SHARE_TILES, TILE_K};
+use crate::fused::Shared;
 use amk_cuda::image::Record;
 use amk_cuda::image::abi::{NARROW_ROWS, UNIT};
 use amk_cuda::image::decode::{
@@ -50,9 +51,18 @@ pub(super) fn decode_share<'p>(
     }
     let piece = named(record, places, state)?;
     check_piece(record, shape, &piece, places)?;
-    let (first, end) = (record.layer & 0xffff, record.layer >> 16);
-    if first >= end || end > shape.k / TILE_K || !first.is_multiple_of(SHARE_TILES) {
-        return Err(Refusal::new("layer", format!("has the tiles {first}..{end} of {}", shape.k / TILE_K)));
+    if !piece.rows().is_multiple_of(UNIT) {
+        // The sums of the rows that the last unit lacks would be those of another share.
+        return Err(Refusal::new("piece", format!("has {} rows, which are no whole units", piece.rows())));
+    }
+    let kind = Shared::of(places.image).tiles.get(shape.tiles);
+    if kind.is_none_or(|kind| !SHARE_TILES.is_multiple_of(kind.pack)) {
+        return Err(Refusal::new("shape", "has tiles in packs that shares of columns would cut"));
+    }
+    let (first, end, all) = (record.layer & 0xffff, record.layer >> 16, shape.k / TILE_K);
+    let whole = |tile: u32| tile == all || tile.is_multiple_of(SHARE_TILES);
+    if first >= end || end > all || !whole(first) || !whole(end) {
+        return Err(Refusal::new("layer", format!("has the tiles {first}..{end} of {all}")));
     }
     let (x, _) = places.elements("input", record.input, shape.k, Format::Pairs)?;
     places.begins("input", record.input, Format::Pairs)?;
