@@ -19,6 +19,7 @@ use amk::session::Session;
 use amk::vm::cpu::Mode;
 use amk::{Megakernel, Tensor, Token};
 use amk_bench::kernel_check::{Decoder, MOST_DEVIATIONS};
+use amk_cuda::plan::Plan;
 use amk_cuda::{GpuTarget, Image, Precision, TARGETS, VmOptions, source};
 use amk_kernels::argmax;
 use amk_kernels::fused::PartialSums;
@@ -48,10 +49,15 @@ fn check_steps(of: (Family, BTreeMap<String, u32>), rows: u32, workers: u32, ste
     check_decoder(&decoder(of, rows, workers, steps), rows);
 }
 
+/// The program of a plan is verified, and its image is this program.
+fn check_image(plan: &Plan, what: &str) {
+    let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{what}: {rejected}"));
+    Image::build(&verified, plan).unwrap_or_else(|error| panic!("{what}: {error}"));
+}
+
 fn check_decoder(decoder: &Decoder, rows: u32) {
     let plan = decoder.plan(Precision::BF16).expect("a plan");
-    let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
-    Image::build(&verified, &plan).expect("the image should be the program");
+    check_image(&plan, &plan.program.name);
     let run = |program: Program, mode, chunk, company| {
         let vm = decoder.rows_on_cpu(program, mode, 40).expect("a VM");
         decoder.on_rows(vm, chunk, company).expect("logits")
@@ -73,8 +79,7 @@ fn long_steps_of_few_workers_attend_in_more_rounds() {
     for (of, rounds) in odd_heads().into_iter().zip([3, 2, 3]) {
         let name = of.0.name;
         let plan = decoder(of, 512, 12, 4).plan(Precision::BF16).expect("a plan");
-        let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
-        Image::build(&verified, &plan).expect("the image should be the program");
+        check_image(&plan, name);
         let attends = plan.phases.iter().filter(|phase| phase.kind().label() == "attend 0").count();
         assert_eq!(attends, rounds, "{name}");
         let code = source::generate(&plan, &VmOptions::default());
@@ -368,10 +373,15 @@ fn all_deliveries() -> [(Family, BTreeMap<String, u32>); 4] {
     [long_rows("llama", &[]), long_rows("qwen2", &[]), long_rows("granite", &[]), windowed]
 }
 
-/// A decoder of which some projections have their columns shared out.
-fn sharing_columns(of: (Family, BTreeMap<String, u32>), rows: u32, workers: u32, steps: u32) -> Decoder {
+/// A decoder whose schedule shares out columns where that saves a few KiB.
+fn columns_for_bytes(of: (Family, BTreeMap<String, u32>), rows: u32, workers: u32, steps: u32) -> Decoder {
     let schedule = Schedule { workers, run: 2, split_k: 1, ..h200().row_schedule(rows) };
-    let decoder = Decoder::new(of.0, of.1, schedule, steps, 3).expect("a decoder");
+    Decoder::new(of.0, of.1, schedule, steps, 3).expect("a decoder")
+}
+
+/// The same, of which some projections do.
+fn sharing_columns(of: (Family, BTreeMap<String, u32>), rows: u32, workers: u32, steps: u32) -> Decoder {
+    let decoder = columns_for_bytes(of, rows, workers, steps);
     let plan = decoder.plan(Precision::BF16).expect("a plan");
     assert!(plan.phases_of::<PartialSums>().count() >= 2, "a projection of each layer");
     decoder
@@ -393,11 +403,8 @@ fn few_workers_share_out_columns() {
     let of = with("llama", &[("HIDDEN", 32), ("FFN", 4096)]);
     let mut sharing = 0;
     for workers in 1..=12 {
-        let schedule = Schedule { workers, run: 2, split_k: 1, ..h200().row_schedule(64) };
-        let plan = Decoder::new(of.0, of.1.clone(), schedule, 4, 3).expect("a decoder").plan(Precision::BF16);
-        let plan = plan.expect("a plan");
-        let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{workers}: {rejected}"));
-        Image::build(&verified, &plan).unwrap_or_else(|error| panic!("{workers}: {error}"));
+        let plan = columns_for_bytes(of.clone(), 64, workers, 4).plan(Precision::BF16).expect("a plan");
+        check_image(&plan, &format!("{workers} workers"));
         sharing += plan.phases_of::<PartialSums>().count();
     }
     assert!(sharing > 12, "{sharing}");
@@ -412,8 +419,7 @@ fn every_instance_has_steps_of_many_rows() {
             let name = format!("{} {rows} rows", instance.name);
             let schedule = h200().row_schedule(rows);
             let plan = amk_cuda::plan_for(family.kernel, &instance, &schedule, Precision::default()).expect(&name);
-            let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{name}: {rejected}"));
-            Image::build(&verified, &plan).unwrap_or_else(|error| panic!("{name}: {error}"));
+            check_image(&plan, &name);
         }
     }
 }

@@ -75,20 +75,21 @@ impl Case {
     }
 
     /// With steps of rows.
-    fn of_rows((family, instance): (&str, &str), dims: &[(&str, u32)], rows: u32, exchange: ExchangeBy) -> Self {
-        let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
-        let schedule = Schedule { exchange, workers: 40, ..h200().row_schedule(rows) };
-        let case = Self::by(kernel, instance, dims, &schedule, Precision::BF16);
-        Self { name: format!("{} {rows} rows", case.name), ..case }
+    fn of_rows(model: (&str, &str), dims: &[(&str, u32)], rows: u32, exchange: ExchangeBy) -> Self {
+        Self::by_rows(model, dims, rows, Schedule { exchange, ..h200().row_schedule(rows) })
     }
 
     /// With columns shared out in steps of rows.
-    fn of_columns((family, instance): (&str, &str), dims: &[(&str, u32)], rows: u32) -> Self {
+    fn of_columns(model: (&str, &str), dims: &[(&str, u32)], rows: u32) -> Self {
+        let case = Self::by_rows(model, dims, rows, Schedule { split_k: 1, ..h200().row_schedule(rows) });
+        assert!(case.plan.phases_of::<PartialSums>().count() >= 2, "{}: a projection of each layer", case.name);
+        Self { name: format!("{} with shared columns", case.name), ..case }
+    }
+
+    fn by_rows((family, instance): (&str, &str), dims: &[(&str, u32)], rows: u32, schedule: Schedule) -> Self {
         let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
-        let schedule = Schedule { split_k: 1, workers: 40, ..h200().row_schedule(rows) };
-        let case = Self::by(kernel, instance, dims, &schedule, Precision::BF16);
-        assert!(case.plan.phases_of::<PartialSums>().count() >= 2, "{instance}: a projection of each layer");
-        Self { name: format!("{} columns of {rows} rows", case.name), ..case }
+        let case = Self::by(kernel, instance, dims, &Schedule { workers: 40, ..schedule }, Precision::BF16);
+        Self { name: format!("{} {rows} rows", case.name), ..case }
     }
 
     /// Whose matrices but the embedding table are in blocks, their encodings by turns.

@@ -126,8 +126,9 @@ static void deliver(Worker& w, const Record& r) {
     delivery.deliver(w, r, g);
 #endif
 }
-// Delivers products that have these sums by `run`.
-template <void (*RUN)(Worker&, const Record&)> static void check_delivered(const Record& r, std::vector<Vector> expected) {
+// Delivers products that have these sums by `RUN`.
+template <void (*RUN)(Worker&, const Record&)>
+static void check_delivered(const Record& r, std::vector<Vector> expected) {
     const GemvShape g(r.shape);
     const bool added = g.output == OUT_RESIDUAL;
     for (u32 row = 0; row < rows(); row++)
@@ -255,7 +256,8 @@ static void check_all() {
         for (bool biased : {false, true})
             for (u32 function : {0, 2}) check(output, biased, function);
 #if AMK_SHARED_COLUMNS
-    for (u32 shares : {2, 5, 8}) check_shares(OUT_STORE, true, 2, shares), check_shares(OUT_RESIDUAL, shares == 5, 0, shares);
+    for (u32 shares : {2, 5, 8})
+        check_shares(OUT_STORE, true, 2, shares), check_shares(OUT_RESIDUAL, shares == 5, 0, shares);
 #endif
 #if AMK_SUMS
     check_sum();

@@ -50,15 +50,9 @@ pub(crate) fn works(plan: &Plan, parts: &[Range<u32>], unit: u32) -> Vec<Work> {
 
 /// Gives each worker a block of the rows and what is on the tapes of some neighbours.
 fn of_blocks(blocks: u32, rows: u32, parts: &[Range<u32>], unit: u32) -> Vec<Work> {
-    let work = |(elements, block, own): (Range<u32>, u32, Range<u32>)| {
-        let rows = block * BLOCK_ROWS..((block + 1) * BLOCK_ROWS).min(rows);
-        match (elements.is_empty(), own.is_empty()) {
-            (true, true) => Work::Rows(0..0),
-            (true, false) => Work::Block(Block { elements, rows: 0..0, own }),
-            _ => Work::Block(Block { elements, rows, own }),
-        }
-    };
-    neighbours(blocks, parts, unit).map(work).collect()
+    let rows_of = |block: u32| block * BLOCK_ROWS..((block + 1) * BLOCK_ROWS).min(rows);
+    let shared = neighbours(blocks, parts, unit);
+    shared.map(|(elements, block, own)| Work::Block(Block { elements, rows: rows_of(block), own })).collect()
 }
 
 /// Cuts the elements into as many ranges as there are workers for `count` of each, and gives each

@@ -11,7 +11,6 @@ use super::blocks::neighbours;
 use super::group::{Delivered, Product};
 use super::phase::{Gemv, Input};
 use super::source::input_shape;
-use super::tile::unit_bytes;
 use crate::abi::{
     GEMV_DEPTH_BIT, GEMV_INPUT_BIT, GEMV_OUTPUT_BIT, IN_SHARE, OUT_STORE, SHARE_TILES, TILE_K, WIDE_UNITS,
 };
@@ -92,16 +91,11 @@ pub(super) fn shares(product: &Product, rows: u32, planner: &Planner<'_>) -> u32
 
 /// Adds the phases of a projection whose rows are dealt, with its columns in so many shares.
 pub(super) fn plan(planner: &mut Planner<'_>, gemv: Gemv, parts: &[Range<u32>], shares: u32) {
-    let rows: u32 = gemv.weights.iter().map(|&weight| planner.plan.extent(weight)).sum();
-    let name = gemv.weights.first().and_then(|weight| planner.plan.program.buffers.get(weight.index()));
-    let name = format!("sums.{}", name.map_or("", |weight| &weight.name));
-    let sums = planner.packets(&name, DType::F32, &[shares * rows]);
+    let name = format!("sums.{}", gemv.name(&planner.plan));
+    let sums = planner.packets(&name, DType::F32, &[shares * gemv.rows(&planner.plan)]);
     let columns = Columns { shares, sums };
-    let work = |(elements, share, own): (Range<u32>, u32, Range<u32>)| match elements.is_empty() && own.is_empty() {
-        true => Work::Rows(0..0),
-        false => Work::Share(Share { elements, share, own }),
-    };
-    let works = neighbours(shares, parts, UNIT).map(work).collect();
+    let shared = neighbours(shares, parts, UNIT);
+    let works = shared.map(|(elements, share, own)| Work::Share(Share { elements, share, own })).collect();
     planner.phase(PartialSums { of: gemv.clone(), columns: columns.clone() }, works);
     let of = Gemv { columns: Some(columns), ..gemv };
     planner.phase(Reduce { of }, parts.iter().cloned().map(Work::Rows).collect());
@@ -160,26 +154,23 @@ impl PhaseKind for PartialSums {
         let (Work::Share(Share { elements, share, own }), Input::Packets(x)) = (work, self.of.input) else {
             return Record::default();
         };
-        let units = |rows: &Range<u32>| (rows.end - rows.start) / UNIT;
-        let tape = units(own) * unit_bytes(self.of.tiles.kind, self.of.k);
+        let passing = self.of.passing(encoder, own);
         if elements.is_empty() {
-            return Record { op: encoder.op("GEMV"), tape, ..Record::default() };
+            return passing;
         }
-        let (pieces, pieces_at) = blocks::encode(encoder, &self.of.dealt, elements, units);
+        let (pieces, pieces_at) = blocks::encode(encoder, &self.of.dealt, elements, |rows| self.of.units(rows));
         let tiles = self.columns.tiles(self.of.k, *share);
         let shape = input_shape(&self.of) | IN_SHARE << GEMV_INPUT_BIT | OUT_STORE << GEMV_OUTPUT_BIT;
         let first = self.columns.elements(self.of.rows(encoder.plan), *share, elements).start;
         Record {
-            op: encoder.op("GEMV"),
-            units: units(elements) as u16,
+            units: self.of.units(elements) as u16,
             input: encoder.packet(x),
             output: encoder.element(self.columns.sums, first),
             layer: tiles.start | tiles.end << 16,
             aux: pieces,
             partial: pieces_at,
-            tape,
             shape: shape | cut(self.of.k).0 << GEMV_DEPTH_BIT,
-            ..Record::default()
+            ..passing
         }
     }
 

@@ -416,8 +416,8 @@ impl Part {
 }
 
 pub(super) struct Gemv<'c, 'p> {
-    pub(super) record: &'c Record,
-    pub(super) places: &'c Places<'p>,
+    record: &'c Record,
+    places: &'c Places<'p>,
     shape: Shape,
     parts: Vec<Part>,
     /// The input.
@@ -432,11 +432,6 @@ pub(super) struct Gemv<'c, 'p> {
 impl<'c, 'p> Gemv<'c, 'p> {
     pub(super) fn new(record: &'c Record, places: &'c Places<'p>, shape: Shape, parts: Vec<Part>) -> Self {
         Self { record, places, shape, parts, x: None, split: None, sums: None, calls: Vec::new(), locals: 0 }
-    }
-
-    /// Adds the sums of which the products are added up.
-    pub(super) fn with(self, sums: Sums) -> Self {
-        Self { sums: Some(sums), ..self }
     }
 
     fn rows(&self) -> u32 {

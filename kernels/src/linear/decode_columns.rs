@@ -102,7 +102,8 @@ fn decode_reduce<'p>(
     let end = record.row.checked_add(u32::from(record.units) * UNIT);
     let rows = record.row..end.ok_or_else(|| Refusal::new("row", "is out of range"))?;
     let sums = Sums::of(record, places, &rows)?;
-    let mut gemv = Gemv::new(record, places, shape, outputs(record, places, &rows)?).with(sums);
+    let mut gemv = Gemv::new(record, places, shape, outputs(record, places, &rows)?);
+    gemv.sums = Some(sums);
     gemv.deliver()?;
     Ok(gemv.calls)
 }

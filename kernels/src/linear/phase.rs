@@ -311,9 +311,9 @@ impl PhaseKind for Gemv {
 
     fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
         let (Some(rows), Some(own)) = (work.elements(), work.own()) else { return Record::default() };
-        let (units, tape) = (self.units(rows), self.units(own) * unit_bytes(self.tiles.kind, self.k));
-        if units == 0 {
-            return Record { op: encoder.op("GEMV"), tape, ..Record::default() };
+        let Record { op, tape, .. } = self.passing(encoder, own);
+        if rows.is_empty() {
+            return Record { op, tape, ..Record::default() };
         }
         let (pieces, pieces_at) = match work.rows() {
             Some(_) => blocks::encode(encoder, &self.dealt, rows, |rows| self.units(rows)),
@@ -328,7 +328,7 @@ impl PhaseKind for Gemv {
         let (sum, split) = (self.sum(), self.split_unit(rows));
         let shape = input_shape(self) | from << GEMV_INPUT_BIT | cut(self.k).0 << GEMV_DEPTH_BIT;
         Record {
-            op: encoder.op("GEMV"),
+            op,
             input,
             norm: encoder.constant(self.norm),
             bias: sum.map_or(delivery.bias, |sum| encoder.constant(Some(sum.weight))),
@@ -398,6 +398,18 @@ fn call_function(task: &mut TaskCalls<'_>, number: u32, operands: Vec<Operand>) 
 }
 
 impl Gemv {
+    /// The name of its first weight.
+    pub(super) fn name<'p>(&self, plan: &'p Plan) -> &'p str {
+        let weight = self.weights.first().and_then(|weight| plan.program.buffers.get(weight.index()));
+        weight.map_or("", |weight| &weight.name)
+    }
+
+    /// The record of a worker that only passes its piece of the tape, of these elements.
+    pub(super) fn passing(&self, encoder: &Encoder<'_>, own: &Range<u32>) -> Record {
+        let tape = self.units(own) * unit_bytes(self.tiles.kind, self.k);
+        Record { op: encoder.op("GEMV"), tape, ..Record::default() }
+    }
+
     /// Rows of all weights.
     pub(super) fn rows(&self, plan: &Plan) -> u32 {
         self.weights.iter().map(|&weight| plan.extent(weight)).sum()
@@ -454,7 +466,7 @@ impl Gemv {
     }
 
     /// Returns the units behind the elements `rows` of the output.
-    fn units(&self, rows: &Range<u32>) -> u32 {
+    pub(super) fn units(&self, rows: &Range<u32>) -> u32 {
         let fold = if matches!(self.output, Output::Gated { .. }) { 2 } else { 1 };
         ((rows.end - rows.start) * fold).div_ceil(UNIT)
     }

@@ -130,8 +130,7 @@ pub(super) fn plan(planner: &mut Planner<'_>, gemv: &mut Gemv, rows: &[Range<u32
     };
     let owners: Vec<Owner> = split.owners.iter().map(owner).collect();
     let len = split.helpers.len() as u32 * UNIT;
-    let weight = planner.plan.program.buffers.get(gemv.weights[0].index()).map_or("", |weight| &weight.name);
-    let addends = planner.packets(&format!("addends.{weight}"), DType::F32, &[len]);
+    let addends = planner.packets(&format!("addends.{}", gemv.name(&planner.plan)), DType::F32, &[len]);
     let units = split.owners.iter().map(|&owner| rows[owner].end - UNIT).collect();
     gemv.split = Some(SplitK { units, kept: split.kept, helpers: split.each, addends });
     let mut works = vec![Work::Rows(0..0); rows.len()];

@@ -172,6 +172,14 @@ impl<'p> Places<'p> {
         Ok((id, at - first))
     }
 
+    /// Returns the buffer that contains packet `at`, the packet's first element in it, and the
+    /// elements of the buffer.
+    fn element(&self, field: &'static str, at: u32, format: Format) -> Result<(BufferId, u32, u64), Refusal> {
+        let (id, packet) = self.holder(field, at, format)?;
+        let elements = self.shape(id).iter().map(|&extent| u64::from(extent)).product();
+        Ok((id, packet.saturating_mul(self.per_place(format)), elements))
+    }
+
     /// Returns the buffer of packet `at` and the range of `len` elements from there.
     ///
     /// # Errors
@@ -183,9 +191,7 @@ impl<'p> Places<'p> {
         len: u32,
         format: Format,
     ) -> Result<(Place, Range<u32>), Refusal> {
-        let (id, packet) = self.holder(field, at, format)?;
-        let first = packet.saturating_mul(self.per_place(format));
-        let elements = self.shape(id).iter().map(|&extent| u64::from(extent)).product();
+        let (id, first, elements) = self.element(field, at, format)?;
         if u64::from(first) + u64::from(len) > elements || self.shape(id).len() != 1 {
             let what = format!("points at {}[{first}], from where {len} elements do not fit", self.name(id));
             return Err(Refusal::new(field, what));
@@ -196,13 +202,12 @@ impl<'p> Places<'p> {
     /// Returns how many elements a buffer has from packet `at` on.
     ///
     /// # Errors
-    /// If there is no buffer; names the field.
+    /// If there are none; names the field.
     pub fn room(&self, field: &'static str, at: u32, format: Format) -> Result<u32, Refusal> {
-        let (id, packet) = self.holder(field, at, format)?;
-        let elements: u32 = self.shape(id).iter().product();
-        match elements.checked_sub(packet.saturating_mul(self.per_place(format))) {
-            Some(room @ 1..) => Ok(room),
-            _ => Err(Refusal::new(field, format!("points behind {}", self.name(id)))),
+        let (id, first, elements) = self.element(field, at, format)?;
+        match elements.saturating_sub(u64::from(first)) {
+            0 => Err(Refusal::new(field, format!("points behind {}", self.name(id)))),
+            room => Ok(u32::try_from(room).unwrap_or(u32::MAX)),
         }
     }
 
