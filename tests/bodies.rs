@@ -73,6 +73,12 @@ fn capped(dim: u32, group: u32) -> Heads {
     Heads { cap: 2.0, ..heads(dim, group) }
 }
 
+/// Whether a step is wide: without packets from 9 rows on, with them none here.
+fn wide(rows: &str, packets: &str) -> (&'static str, &'static str) {
+    let rows: u32 = rows.parse().expect("a number");
+    ("AMK_WIDE", if packets == "0" && rows > 8 { "1" } else { "0" })
+}
+
 /// A step of one row is `paged` or has its own caches, whose elements have so many bytes.
 fn attention(rows: &str, paged: &str, bytes: &str, heads: Heads) -> Option<()> {
     attention_by(rows, paged, ("0", bytes), heads)
@@ -93,6 +99,7 @@ fn attention_by(rows: &str, paged: &str, (packets, bytes): (&str, &str), heads: 
         ("AMK_ROWS", rows),
         ("AMK_PAGED", paged),
         ("AMK_ROW_PACKETS", packets),
+        wide(rows, packets),
         ("AMK_CACHE_BYTES", bytes),
         ("AMK_ROW_BLOCK", &block.to_string()),
         ("AMK_WORKERS", "1"),
@@ -133,8 +140,12 @@ fn attention_of_two_kinds_is_the_sum_over_the_positions() {
     for paged in ["0", "1"] {
         let _ = attention("0", paged, "2", heads(64, 3));
     }
-    for heads in [capped(256, 4), heads(128, 4)] {
-        let _ = attention_by("8", "0", ("1", "2"), heads);
+    for of in [capped(256, 4), heads(128, 4)] {
+        let _ = attention_by("8", "0", ("1", "2"), of);
+    }
+    // With as many queries as a worker stages together, and more.
+    for of in [heads(128, 4), heads(128, 7), capped(256, 8)] {
+        let _ = attention_by("16", "0", ("1", "2"), of);
     }
 }
 
@@ -290,7 +301,7 @@ fn a_loader_of_rows_takes_every_block_once() {
     let shape = between(&fused, "struct GemvShape", "// Neighbouring tiles of an input");
     let cut = between(&fused, "// The partition of a projection's tape", "#if AMK_SPLIT_K\n// Passes over");
     let text = source::registered_abi() + &shape + &cut;
-    for units in ["8", "16"] {
+    for units in ["4", "8", "16"] {
         run_with("feed", &text, &[("AMK_ROW_UNITS", units), ("AMK_EMBEDDING_SCALE", "1.0f"), ("AMK_SUMS", "0")]);
     }
 }
@@ -309,12 +320,13 @@ fn deliveries_are_sums_of_parts_that_change_as_the_record_says() {
     let of_one = ["0", "1"].into_iter().flat_map(|coded| {
         [("0", "0"), ("1", "0"), ("0", "1"), ("1", "1")].map(|(sums, split)| ("0", "0", coded, sums, split))
     });
-    let of_rows = [("3", "0"), ("8", "1"), ("24", "0"), ("100", "0"), ("150", "0")];
+    let of_rows = [("3", "0"), ("8", "1"), ("12", "1"), ("16", "1"), ("24", "0"), ("100", "0"), ("150", "0")];
     let of_rows = of_rows.map(|(rows, packets)| (rows, packets, "0", "0", "0"));
     for (rows, packets, coded, sums, split) in of_one.chain(of_rows) {
         let defines = [
             ("AMK_ROWS", rows),
             ("AMK_ROW_PACKETS", packets),
+            wide(rows, packets),
             ("AMK_SUMS", sums),
             ("AMK_SPLIT_K", split),
             ("AMK_SHARED_COLUMNS", if ["24", "100"].contains(&rows) { "1" } else { "0" }),
@@ -334,13 +346,14 @@ fn deliveries_are_sums_of_parts_that_change_as_the_record_says() {
 
 #[test]
 fn convolutions_are_the_sums_over_the_last_positions() {
-    const FORMS: [(&str, &str, &str, &str); 7] = [
+    const FORMS: [(&str, &str, &str, &str); 8] = [
         ("0", "0", "0", "1"),
         ("0", "1", "0", "1"),
         ("0", "1", "0", "2"),
         ("8", "0", "0", "1"),
         ("8", "0", "1", "1"),
         ("8", "0", "0", "2"),
+        ("16", "0", "1", "1"),
         ("24", "0", "0", "1"),
     ];
     for (rows, paged, packets, groups) in FORMS {
@@ -350,6 +363,7 @@ fn convolutions_are_the_sums_over_the_last_positions() {
             ("AMK_GROUPS", groups),
             ("AMK_CONV_GROUP", if groups == "2" { "1" } else { "0" }),
             ("AMK_ROW_PACKETS", packets),
+            wide(rows, packets),
             ("AMK_CONVS", "2"),
             ("AMK_CONV_LEN", "64"),
             ("AMK_TAPS", "3"),
@@ -371,12 +385,14 @@ fn parts_of_a_norm_are_the_norm() {
         ("3", "1", "0"),
         ("8", "0", "0"),
         ("8", "1", "0"),
+        ("12", "1", "0"),
+        ("16", "1", "0"),
         ("12", "0", "0"),
         ("24", "0", "0"),
         ("48", "0", "0"),
     ];
     for (rows, packets, sums) in [("0", "0", "0"), ("0", "0", "1")].into_iter().chain(of_rows) {
-        let defines = [("AMK_ROWS", rows), ("AMK_ROW_PACKETS", packets), ("AMK_SUMS", sums)];
+        let defines = [("AMK_ROWS", rows), ("AMK_ROW_PACKETS", packets), wide(rows, packets), ("AMK_SUMS", sums)];
         let defines = defines.into_iter().chain(NO_ATTENTION);
         if run("norm", &["rms_norm/fused.cuh", "rms_norm/rows.cuh"], &defines.collect::<Vec<_>>()).is_none() {
             return;

@@ -11,7 +11,7 @@ use crate::gpu;
 use crate::image::in_blocks;
 use amk::ir::graph::Instance;
 use amk::ir::rows::PageGroups;
-use amk::ir::schedule::{RowSchedule, Schedule};
+use amk::ir::schedule::{ExchangeBy, PartialSchedule, RowSchedule, Schedule};
 use amk::ir::verify::verify;
 use amk::ir::{Call, DType, Interval, Program, Task};
 use amk::rows::{PoolSize, RowLimits, RowVm, SequenceId};
@@ -20,7 +20,7 @@ use amk::vm::cpu::Mode;
 use amk::{Megakernel, Tensor, Token};
 use amk_bench::kernel_check::{Decoder, MOST_DEVIATIONS};
 use amk_cuda::plan::Plan;
-use amk_cuda::{GpuTarget, Image, Precision, TARGETS, VmOptions, source};
+use amk_cuda::{GpuTarget, Image, Precision, TARGETS, VmOptions, is_wide, source, with_exchange};
 use amk_kernels::argmax;
 use amk_kernels::fused::PartialSums;
 use amk_models::model::{FAMILIES, Family};
@@ -31,8 +31,15 @@ fn h200() -> &'static GpuTarget {
 }
 
 /// A decoder of two layers, with three splits of 128 positions.
+/// The schedule of steps of so many rows, which are narrow where they may be.
+fn row_schedule(target: &GpuTarget, rows: u32) -> Schedule {
+    let exchange = (rows <= 16).then_some(ExchangeBy::Packets);
+    let rows = Some(RowSchedule { most: rows, block: None });
+    target.complete(&PartialSchedule { rows, exchange, ..PartialSchedule::default() })
+}
+
 fn decoder((family, dims): (Family, BTreeMap<String, u32>), rows: u32, workers: u32, steps: u32) -> Decoder {
-    let schedule = Schedule { workers, run: 2, ..h200().row_schedule(rows) };
+    let schedule = Schedule { workers, run: 2, ..row_schedule(h200(), rows) };
     Decoder::new(family, dims, schedule, steps, 3).expect("a decoder")
 }
 
@@ -106,6 +113,35 @@ fn partly_fused() -> impl Iterator<Item = (Family, BTreeMap<String, u32>)> {
         let (family, dims) = with(name, &[("HEAD_DIM", 40), ("ROTARY", 40)]);
         (family, sized(family, &dims))
     })
+}
+
+/// Steps of more than 8 rows that are narrow.
+#[test]
+fn narrow_steps_of_up_to_16_rows_compute_the_function() {
+    for (of, rows) in plain().into_iter().chain([windowed(20, 16)]).zip([16, 12, 9, 16]) {
+        println!("{}, {rows} rows", of.0.name);
+        assert!(!decoder(of.clone(), rows, 9, 150).plan(Precision::BF16).expect("a plan").is_wide());
+        check_rows(of, rows, 9);
+    }
+}
+
+/// Steps of 16 rows are narrow where no task reads its inputs more than once.
+#[test]
+fn steps_of_16_rows_are_narrow_where_inputs_are_short() {
+    let is_narrow = |name: &str, rows: u32| {
+        let (kernel, instance) = declared(("llama", name));
+        let fields =
+            PartialSchedule { rows: Some(RowSchedule { most: rows, block: None }), ..PartialSchedule::default() };
+        let fields = with_exchange(kernel, &instance, h200(), &fields, Precision::default());
+        !is_wide(&h200().complete(&fields))
+    };
+    for (rows, narrow) in [(8, [true; 3]), (16, [true, true, false]), (17, [false; 3])] {
+        assert_eq!(
+            ["smollm2_135m", "llama_3_2_1b", "llama_3_1_8b"].map(|name| is_narrow(name, rows)),
+            narrow,
+            "{rows}"
+        );
+    }
 }
 
 #[test]
@@ -492,8 +528,8 @@ fn code_for_rows_compiles_for_every_architecture() {
         ("mistral", "mistral_7b"),
         ("llama", "phi_4_mini"),
     ];
-    const NARROW: [u32; 2] = [4, 8];
-    const WIDE: [u32; 4] = [16, 40, 128, 512];
+    const NARROW: [u32; 3] = [4, 8, 16];
+    const WIDE: [u32; 4] = [24, 40, 128, 512];
     for (number, target) in gpu::of_each_architecture().into_iter().enumerate() {
         for (at, model) in (number..).zip(MODELS) {
             // All widths for one target; for each other one a narrow and a wide one of each model.
@@ -560,7 +596,7 @@ fn instance_compiles(
     rows: u32,
     encodings: &[&str],
 ) -> bool {
-    let schedule = target.row_schedule(rows);
+    let schedule = row_schedule(target, rows);
     if target.check(&schedule).is_err() {
         return true;
     }
@@ -598,7 +634,7 @@ fn code_of_norms_behind_projections_and_long_heads_compiles() {
 }
 
 /// Rows of wide steps by turns, some of several blocks.
-const WIDE: [u32; 6] = [24, 250, 16, 384, 48, 128];
+const WIDE: [u32; 6] = [24, 250, 32, 384, 48, 128];
 
 /// Checks narrow steps on a GPU, alone and in company, and wide ones.
 fn check_on_gpu(decoders: impl IntoIterator<Item = (Family, BTreeMap<String, u32>)>) {
@@ -609,7 +645,7 @@ fn check_widths_on_gpu(decoders: impl IntoIterator<Item = (Family, BTreeMap<Stri
     let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
     for (at, of) in decoders.into_iter().enumerate() {
         println!("{}", of.0.name);
-        narrow_on_gpu(of.clone(), [8, 4, 6][at % 3]);
+        narrow_on_gpu(of.clone(), [8, 4, 16, 6, 12][at % 5]);
         let rows = wide[at % wide.len()];
         wide_on_gpu(&decoder(of, rows, 44, 270), rows);
     }
@@ -697,7 +733,7 @@ fn a_gpus_rows_compute_norms_by_the_distance_from_the_mean_whatever_the_company(
 #[test]
 fn a_gpus_rows_compute_key_heads_of_many_queries_whatever_the_company() {
     // More rows would have more blocks than there are workers, which are few here.
-    check_widths_on_gpu(copied(), &[24, 48, 16, 128]);
+    check_widths_on_gpu(copied(), &[24, 48, 20, 128]);
 }
 
 /// Steps whose rows have their own attention: see `prompts.cuh`.
@@ -759,10 +795,10 @@ fn a_gpus_rows_over_caches_in_e4m3_compute_the_function_that_rounds_them() {
     let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
     for (family, dims) in cached().into_iter().chain(long_heads()).chain(odd_heads()) {
         let is_long = dims.get("HEAD_DIM").is_some_and(|&dim| dim > 128);
-        let widths = [(8, [1, 8]), (24, [9, 24]), (512, [260, 270])];
-        for (rows, chunks) in widths.into_iter().take(if is_long { 2 } else { 3 }) {
+        let widths = [(8, [1, 8]), (16, [9, 16]), (24, [17, 24]), (512, [260, 270])];
+        for (rows, chunks) in widths.into_iter().take(if is_long { 3 } else { 4 }) {
             println!("{}, {rows} rows", family.name);
-            let schedule = h200().row_schedule(rows);
+            let schedule = row_schedule(h200(), rows);
             let schedule = Schedule { workers: 40, run: 2, cache: Some(DType::E4M3), ..schedule };
             let decoder = Decoder::new(family, dims.clone(), schedule, 270, 3).expect("a decoder");
             for chunk in chunks {

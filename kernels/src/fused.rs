@@ -41,7 +41,7 @@ amk_cuda::inventory::submit! {
         types: TYPES,
         kept: include_str!("kept.cuh"),
         begin_launch: "begin_fresh(s), begin_stages(s);",
-        copy: "copy_stages(s, data, warp, lane);",
+        copy: "copy_stages(p, s, data, warp, lane);",
         begin_step: "begin_rotation(w), begin_order(w), begin_race(w);",
         see_logits: "enter_race(w, values, first, len);",
         instructions: &[
@@ -247,6 +247,10 @@ impl SharedState for DecoderState {
 
     fn functions(&self, plan: &Plan) -> String {
         source::project(plan)
+    }
+
+    fn suits_narrow(&self, plan: &Plan) -> bool {
+        source::reads_once(plan)
     }
 
     fn place(&self, plan: &Plan, to: &mut Extensions) {

@@ -7,23 +7,24 @@ float inner; // the scale of the vector of the last sum
 // fp32 residual of the rows this worker owns, for each row of the step; see `held_at`
 alignas(8) float residual[AMK_ROWS > HELD_IN_SHARED ? 2 : AMK_ROWS * MAX_STEP_OWN];
 u64 stage_full[WIDE_STAGES], stage_empty[WIDE_STAGES];
-u64 copies_listed, copies_taken;      // barriers of `copies` and `tile_at`
-u64 inputs_written;                   // the barrier of what the task waits for
+u64 inputs, copiers; // barriers of a projection's inputs, and of the copying warps
+u32 groups; // the consumers count groups of units that others follow, when done with the memory
 CopyList copies;                      // what the copying warps copy
 u64 tile_at[WIDE_PASSES][WIDE_UNITS]; // where the tiles of each pass over a unit are
 u16 order[AMK_ROWS];                  // rows of the step whose logits are wanted,
 u32 wanted;                           // and their number
-u64 tape_end;                         // of this worker's tape
 u64 cache_full[WIDE_STAGES];          // barriers of the blocks of caches in memory: they have come,
 u64 cache_empty[WIDE_STAGES];         // and all warps have read them
 u32 cache_page[WIDE_STAGES];          // the page that has the next block in each place
 u32 cache_blocks;                     // so far
 #else
-alignas(8) float residual[MAX_OWN_ROWS]; // fp32 residual of the rows this worker owns
+// fp32 residual of the rows this worker owns
+alignas(8) float residual[AMK_ROWS * MAX_STEP_OWN > MAX_OWN_ROWS ? AMK_ROWS * MAX_STEP_OWN
+                                                                 : MAX_OWN_ROWS];
 #endif
 // For attention.
 #if AMK_ROWS && !AMK_WIDE
-float row_squares[AMK_WARPS][8];
+float row_squares[AMK_WARPS][(AMK_ROWS + 7) / 8 * 8];
 float2 shares[32][8]; // maximum and sum, per share of a row and head
 #endif
 #if AMK_OWN_TURNS

@@ -77,7 +77,7 @@ static Vector put_parts(u32 row) {
             if (warp < WideGroup::shares) memcpy(arena + RING + 4 * ((warp * rows() + row) * WideGroup::pitch() + i), &part, 4);
             else sums[i] -= part;
 #elif AMK_ROWS
-            const u32 place = (i / AMK_UNIT * AMK_WARPS + warp) * 64 + row / 4 * 32 + i % AMK_UNIT * 4 + row % 4;
+            const u32 place = (i / AMK_UNIT * AMK_WARPS + warp) * (UNIT_SUMS / 4) + row / 4 * 32 + i % AMK_UNIT * 4 + row % 4;
             memcpy(arena + RING + AMK_SLOTS * AMK_CHUNK + 4 * place, &part, 4);
 #else
             shared.scratch[warp * PARTIAL_PITCH + i] = part;

@@ -43,6 +43,7 @@ struct Worker {
     void* memory(u32 at) const { return __cvta_shared_to_generic(data + at); }
     u32 row_scratch() const { return data + AMK_SLOTS * AMK_CHUNK; }
     void stamp(int) const {}
+    void stamp_first(int) const {}
 };
 static void await_by_warp(Worker&, const Record&) {}
 #if AMK_WIDE

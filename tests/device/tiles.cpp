@@ -197,22 +197,32 @@ template <class T, int DEPTH> static void multiply(u32 tiles, const std::vector<
             T::template product<DEPTH>(a, [&](int j) { return inputs[j]; }, [&](int j) { return sums[j]; });
     });
 }
-// As for two units: lane l has the input of vector l / 4 and the products of vectors 2 (l % 4) and the next one.
+// As for two units: lane l has the input of vector l / 4 and the products of vectors 2 (l % 4) and the next one. The second eight columns are
+// for the vectors behind these, whose products have to be the same.
 template <class T, int DEPTH> static void multiply_both(u32 tiles, const std::vector<u16>& x, std::vector<float>& products) {
+    std::vector<float> others(products.size());
     by_passes<DEPTH>(tiles, [&](u32 first, u32 count) {
         T a[DEPTH], b[DEPTH];
-        RowFragment inputs[DEPTH] = {};
-        float2 sums[DEPTH];
+        RowFragment inputs[DEPTH][2] = {};
+        float2 sums[DEPTH][2];
         T::template load<DEPTH>(a, place_of<T>(0, tiles, first), first, lane_now, count);
         T::template load<DEPTH>(b, place_of<T>(1, tiles, first), first, lane_now, count);
         const u32 row = lane_now / 4, quad = lane_now % 4;
-        for (u32 j = 0; j < DEPTH && j < count; j++)
-            inputs[j] = {four(x, tiles, row, first + j, 4 * quad), four(x, tiles, row, first + j, 16 + 4 * quad)};
-        for (int j = 0; j < DEPTH; j++) T::prepare(inputs[j], sums[j]);
-        const float4 y = T::template products<DEPTH>(a, b, inputs, sums);
-        float* const to = &products[row * 8 + 2 * quad];
-        to[0] += y.x, to[1] += y.y, to[64] += y.z, to[65] += y.w;
+        for (u32 n = 0; n < 2; n++) {
+            const u32 of = (row + n) % 8;
+            for (u32 j = 0; j < DEPTH && j < count; j++)
+                inputs[j][n] = {four(x, tiles, of, first + j, 4 * quad), four(x, tiles, of, first + j, 16 + 4 * quad)};
+            for (int j = 0; j < DEPTH; j++) T::prepare(inputs[j][n], sums[j][n]);
+        }
+        float4 y[2];
+        T::template products<DEPTH, 2>(a, b, inputs, sums, y);
+        for (u32 n = 0; n < 2; n++) {
+            float *const of_row = &(n ? others : products)[row * 8], *const next = of_row + 64;
+            const u32 one = (2 * quad + n) % 8, two = (2 * quad + 1 + n) % 8;
+            of_row[one] += y[n].x, of_row[two] += y[n].y, next[one] += y[n].z, next[two] += y[n].w;
+        }
     });
+    if (memcmp(products.data(), others.data(), 4 * products.size())) exit(printf("the products of a vector depend on its column\n"));
 }
 // As linear/fused.cuh for a vector and a unit: lane l has the input of tile l / 8 and the products of tile l % 4.
 template <int DEPTH, class B> static void multiply_apart(CodedTile<B>, u32 tiles, const std::vector<u16>& x, u32 unit, u32 vector, std::vector<float>& products) {

@@ -11,7 +11,9 @@
 #define AMK_CHUNK 32768
 #define AMK_SLOTS 6
 #define AMK_NARROW_ROWS 8
+#ifndef AMK_WIDE
 #define AMK_WIDE (AMK_ROWS > AMK_NARROW_ROWS)
+#endif
 #define AMK_ROW_WORDS 16384
 #define AMK_ROW_SCRATCH 32768
 #define AMK_LAYERS 2

@@ -5,10 +5,10 @@ mod schedule;
 use super::check::read_program;
 use super::options::{Device, InstanceArgs, print};
 use amk::ir::graph::Instance;
-use amk::ir::schedule::Schedule;
+use amk::ir::schedule::{PartialSchedule, Schedule};
 use amk::ir::{Program, dot, text};
 use amk_cuda::plan::Plan;
-use amk_cuda::{GpuTarget, Precision, TARGETS, plan_for};
+use amk_cuda::{GpuTarget, Precision, TARGETS, plan_for, with_exchange};
 use amk_models::model::{Family, find_instance};
 use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
@@ -97,7 +97,10 @@ impl Dump {
         let known = || TARGETS.map(|target| target.name).join(", ");
         let target =
             GpuTarget::named(name).ok_or_else(|| anyhow!("there is no GPU `{name}`; known ones: {}", known()))?;
-        let schedule = self.instance.schedule(family, instance, |fields| target.complete(fields))?;
+        let complete = |fields: &PartialSchedule| {
+            target.complete(&with_exchange(family.kernel, instance, target, fields, Precision::BF16))
+        };
+        let schedule = self.instance.schedule(family, instance, complete)?;
         target.check(&schedule)?;
         Ok(plan_for(family.kernel, instance, &schedule, Precision::BF16)?)
     }

@@ -58,4 +58,9 @@ AMK_DEVICE void after_task(Worker& w, const Record& r) {
 #if AMK_EXCHANGE
     if (r.signal && !w.dropped()) arrive(w, r.signal);
 #endif
+#if AMK_WIDE
+    // Copies that come now would delay the signal.
+    if (!r.signal || w.dropped()) w.sync();
+    w.progress();
+#endif
 }

@@ -15,7 +15,9 @@
 #ifndef AMK_ROWS
 #define AMK_ROWS 0 // rows of a step at most; 0: a step is one call of the function
 #endif
+#ifndef AMK_WIDE
 #define AMK_WIDE (AMK_ROWS > AMK_NARROW_ROWS) // weights do not come through the ring
+#endif
 #ifndef AMK_SLOTS
 #define AMK_SLOTS 6 // ring slots
 #endif

@@ -243,6 +243,20 @@ AMK_DEVICE u32 load_shared_atomic(const u32* p) {
     asm volatile("atom.shared.or.b32 %0, [%1], 0;" : "=r"(v) : "r"(shared_address(p)) : "memory");
     return v;
 }
+// Counts by one thread, and what it has seen happen before is what others see who read the count.
+AMK_DEVICE void count_up(u32& counter) {
+    asm volatile("{ .reg .u32 n; ld.shared.u32 n, [%0]; add.u32 n, n, 1;\n"
+                 "st.release.cta.shared.u32 [%0], n; }" ::"r"(shared_address(&counter))
+                 : "memory");
+}
+AMK_DEVICE u32 counted(const u32& counter) {
+    u32 v;
+    asm volatile("ld.acquire.cta.shared.u32 %0, [%1];"
+                 : "=r"(v)
+                 : "r"(shared_address(&counter))
+                 : "memory");
+    return v;
+}
 // Predicated per lane, without a branch.
 AMK_DEVICE void store_shared(u32 address, float value, bool mine) {
     asm volatile(

@@ -8,10 +8,10 @@
 //   AMK_SKIPS(w, op), AMK_SKIPPED              whether this step skips so many records after this
 //   one
 //   void bodies_begin_launch(Shared&), bodies_begin_step(Worker&)
-//   void bodies_copy(Shared&, data, warp, lane)  what the copying warps of wide steps run
-//   void bodies_see_logits(Worker&, values, first, len)   generic tasks call it with logits
-//   void dispatch_feed(L&, const Record&, Feed&)  the next segment of what the loader and the scout
-//   fetch for them
+//   void bodies_copy(const Params&, Shared&, data, warp, lane)  what the copying warps of wide
+//   steps run void bodies_see_logits(Worker&, values, first, len)   generic tasks call it with
+//   logits void dispatch_feed(L&, const Record&, Feed&)  the next segment of what the loader and
+//   the scout fetch for them
 #pragma once
 #include "exchange.cuh"
 #include "loader.cuh"
@@ -44,6 +44,7 @@ template <class L> AMK_DEVICE void load(const Params& p, L& l, u32 worker) {
 AMK_DEVICE void begin_step(Worker& w) {
     bodies_begin_step(w);
     w.sync();
+    if (AMK_WIDE) w.progress();
 }
 
 AMK_DEVICE void consume(Worker& w) {
@@ -123,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1)
         for (int i = 0; i < TRACE_OF_TASK; i++) s.stamps[i] = 0;
 #endif
         s.done = 0, s.appended = 0, s.abandoned = 0, s.leave = 0, s.asked = 0, s.taken = 0,
-        s.ring_full = 0, s.token = AMK_ROWS ? 0 : p.forced[0];
+        s.ring_full = 0, s.progress = 0, s.token = AMK_ROWS ? 0 : p.forced[0];
 #if __CUDA_ARCH__ >= 900
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 #endif
@@ -137,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(AMK_BLOCK_WARPS * 32, 1)
             return;
         }
 #if AMK_WIDE
-        bodies_copy(s, data, warp == AMK_WARPS ? 0 : warp - AMK_WARPS - 1, lane);
+        bodies_copy(p, s, data, warp == AMK_WARPS ? 0 : warp - AMK_WARPS - 1, lane);
         return;
 #endif
         if (__CUDA_ARCH__ >= 900 && lane != 0) return;

@@ -47,6 +47,8 @@ struct Shared : Kept {
     volatile u32 asked,
         taken;              // of the stream, by the scout and by the loader, in units of 16 bytes
     volatile u32 ring_full; // the loader waits for a free slot
+    u32 progress; // in wide steps, of the consumers: beginnings of steps, and records that have
+                  // ended. Others read it by `counted`.
 #if AMK_TRACE
     u64 stamps[TRACE_OF_TASK]; // of the current task
 #endif
@@ -148,6 +150,10 @@ struct Worker {
     AMK_DEVICE u32 delivery_index() const { return (AMK_WARPS - 1 - warp) * 32 + lane; }
     AMK_DEVICE u32 step() const { return epoch - p.epoch; }
     AMK_DEVICE u32 pos() const { return p.pos + step(); }
+    // All threads have come here: one more beginning of a step, or end of a record.
+    AMK_DEVICE void progress() const {
+        if (thread() == 0) count_up(s.progress);
+    }
     AMK_DEVICE void sync() const {
         asm volatile("bar.sync 1, %0;" ::"n"(AMK_WARPS * 32) : "memory");
     }

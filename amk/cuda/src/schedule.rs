@@ -59,8 +59,22 @@ const HONOURED: [&str; 13] = [
 /// Shared memory that a worker needs in addition to its ring, in bytes.
 const SHARED_OUTSIDE_RING: u32 = 33 << 10;
 
-/// The same for steps of more than [`NARROW_ROWS`] rows.
+/// The same for wide steps.
 const SHARED_OUTSIDE_WIDE: u32 = 32 << 10;
+
+/// Rows of a step up to which weights may come through the ring.
+pub(super) const MOST_NARROW_ROWS: u32 = 2 * NARROW_ROWS;
+
+/// Whether a schedule's steps are wide: bodies have the ring's memory to themselves, and weights do
+/// not come through it. Steps of more than [`NARROW_ROWS`] rows are, except those of up to twice as
+/// many that exchange packets.
+pub fn is_wide(schedule: &Schedule) -> bool {
+    is_wide_by(schedule.rows.map_or(0, |rows| rows.most), schedule.exchange)
+}
+
+fn is_wide_by(rows: u32, exchange: ExchangeBy) -> bool {
+    rows > MOST_NARROW_ROWS || (rows > NARROW_ROWS && exchange != ExchangeBy::Packets)
+}
 
 /// Slots of the ring whose memory the bodies of wide steps need at least.
 const WIDE_SLOTS: u32 = 5;
@@ -80,14 +94,15 @@ impl GpuTarget {
             return Err(ScheduleError::Unhonoured { field: "cache", found: cache.to_string(), own });
         }
         let rows = schedule.rows.map_or(0, |rows| rows.most);
-        if rows > NARROW_ROWS && schedule.exchange == ExchangeBy::Packets {
+        let wide = is_wide(schedule);
+        if wide && schedule.exchange == ExchangeBy::Packets {
             let (found, own) = (schedule.exchange.name().to_owned(), own.exchange.name().to_owned());
             return Err(ScheduleError::Unhonoured { field: "exchange", found, own });
         }
         // Every tape has at least as many pieces as the deepest ring, which `Image::build` checks.
-        let deepest = self.deepest_ring(rows);
+        let deepest = self.deepest_ring(rows, wide);
         let ring = schedule.ring;
-        let most_rows = if self.deepest_ring(NARROW_ROWS + 1) < WIDE_SLOTS { NARROW_ROWS } else { u32::MAX };
+        let most_rows = if self.deepest_ring(rows, true) < WIDE_SLOTS { NARROW_ROWS } else { u32::MAX };
         for (field, found, most_here) in [
             ("workers", schedule.workers, self.multiprocessors),
             ("rows", schedule.rows.map_or(1, |rows| rows.most), most_rows),
@@ -101,7 +116,7 @@ impl GpuTarget {
             ("ring.lookahead", ring.lookahead, u32::MAX),
         ] {
             let (mut least, most) = range(field).unwrap_or(1..=u32::MAX).into_inner();
-            if field == "ring.slots" && rows > NARROW_ROWS {
+            if field == "ring.slots" && wide {
                 least = WIDE_SLOTS;
             }
             let most = most.min(most_here);
@@ -120,27 +135,37 @@ impl GpuTarget {
     }
 
     /// Slots of the deepest ring beside what a step of so many rows needs.
-    fn deepest_ring(&self, rows: u32) -> u32 {
-        let outside = if rows > NARROW_ROWS { SHARED_OUTSIDE_WIDE } else { SHARED_OUTSIDE_RING };
-        let others = outside + row_scratch(rows);
+    fn deepest_ring(&self, rows: u32, wide: bool) -> u32 {
+        let others = if wide { SHARED_OUTSIDE_WIDE } else { SHARED_OUTSIDE_RING + row_scratch(rows) };
         self.shared_bytes.saturating_sub(others) / CHUNK
     }
 
     /// The GPU's default schedule for steps of up to `rows` rows.
     pub fn row_schedule(&self, rows: u32) -> Schedule {
+        let own = self.schedule().exchange;
+        self.row_schedule_by(rows, if rows > NARROW_ROWS { ExchangeBy::Counters } else { own })
+    }
+
+    /// The same with this exchange.
+    fn row_schedule_by(&self, rows: u32, exchange: ExchangeBy) -> Schedule {
         let own = self.schedule();
+        let deepest = self.deepest_ring(rows, is_wide_by(rows, exchange));
         Schedule {
             rows: Some(RowSchedule { most: rows, block: None }),
             steps: Steps::Barrier,
-            exchange: if rows > NARROW_ROWS { ExchangeBy::Counters } else { own.exchange },
-            ring: Ring { slots: own.ring.slots.min(self.deepest_ring(rows)), ..own.ring },
+            exchange,
+            ring: Ring { slots: own.ring.slots.min(deepest), ..own.ring },
             ..own
         }
     }
 
     /// Fills in fields from the GPU's default schedule, with rows if the fields have any.
     pub fn complete(&self, fields: &PartialSchedule) -> Schedule {
-        fields.over(fields.rows.map_or_else(|| self.schedule(), |rows| self.row_schedule(rows.most)))
+        let of_rows = |rows: RowSchedule| match fields.exchange {
+            Some(exchange) => self.row_schedule_by(rows.most, exchange),
+            None => self.row_schedule(rows.most),
+        };
+        fields.over(fields.rows.map_or_else(|| self.schedule(), of_rows))
     }
 }
 

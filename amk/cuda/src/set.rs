@@ -194,6 +194,10 @@ pub trait SharedState: Sync {
     fn reaches(&self, _plan: &Plan) -> Vec<Reach> {
         Vec::new()
     }
+    /// Whether steps of a plan, which are narrow, take less time than wide ones of as many rows.
+    fn suits_narrow(&self, _plan: &Plan) -> bool {
+        true
+    }
     /// Returns the bytes of the states that a step at `pos` reads.
     fn state_bytes(&self, _plan: &Plan, _pos: u32) -> u64 {
         0

@@ -88,9 +88,10 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     out.push_str("struct Shared;\n");
     out.push_str("__device__ __forceinline__ void bodies_begin_launch(Shared&);\n");
     out.push_str("__device__ __forceinline__ void bodies_begin_step(Worker&);\n");
-    out.push_str("__device__ __forceinline__ void bodies_copy(Shared&, u32, u32, u32);\n");
+    out.push_str("__device__ __forceinline__ void bodies_copy(const Params&, Shared&, u32, u32, u32);\n");
     out.push_str("__device__ __forceinline__ void bodies_see_logits(Worker&, const float*, u32, u32);\n");
     let _ = writeln!(out, "#define AMK_ROWS {}", plan.rows().unwrap_or(0));
+    let _ = writeln!(out, "#define AMK_WIDE {}", u32::from(plan.is_wide()));
     let _ = writeln!(out, "#define AMK_ROW_PACKETS {}", u32::from(plan.has_row_packets()));
     let _ = writeln!(out, "#define AMK_GROUPS {}", plan.groups.len().max(1));
     if plan.rows().is_some() {
@@ -121,7 +122,10 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     let _ = writeln!(out, "AMK_DEVICE void bodies_begin_launch(Shared& s) {{ {} }}", begin(|set| set.begin_launch));
     let _ = writeln!(out, "AMK_DEVICE void bodies_begin_step(Worker& w) {{ {} }}", begin(|set| set.begin_step));
     let copy = if plan.is_wide() { begin(|set| set.copy) } else { String::new() };
-    let _ = writeln!(out, "AMK_DEVICE void bodies_copy(Shared& s, u32 data, u32 warp, u32 lane) {{ {copy} }}");
+    let _ = writeln!(
+        out,
+        "AMK_DEVICE void bodies_copy(const Params& p, Shared& s, u32 data, u32 warp, u32 lane) {{ {copy} }}"
+    );
     let see = begin(|set| set.see_logits);
     let _ = writeln!(
         out,

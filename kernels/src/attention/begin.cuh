@@ -27,8 +27,7 @@ AMK_DEVICE void begin_rotation(Worker& w) {
 // Lists the rows whose logits are wanted.
 AMK_DEVICE void begin_order(Worker& w) {
 #if AMK_WIDE
-    if (w.thread() == 0)
-        w.s.wanted = 0, w.s.tape_end = (u64)(w.p.tape + w.p.tape_at[blockIdx.x + 1]);
+    if (w.thread() == 0) w.s.wanted = 0;
     w.sync();
     for (u32 row = w.thread(); row < w.p.row_count; row += AMK_WARPS * 32) {
         const u32 wanted = w.s.rows[row].wanted;
@@ -45,9 +44,8 @@ AMK_DEVICE void begin_stages(Shared& s) {
             barrier_init(shared_address(s.cache_full + i), 33),
             barrier_init(shared_address(s.cache_empty + i), AMK_WARPS);
     if (threadIdx.x == 0)
-        barrier_init(shared_address(&s.copies_listed), 1),
-            barrier_init(shared_address(&s.inputs_written), 1),
-            barrier_init(shared_address(&s.copies_taken), AMK_COPIERS), s.cache_blocks = 0;
+        barrier_init(shared_address(&s.inputs), 1),
+            barrier_init(shared_address(&s.copiers), AMK_COPIERS), s.groups = 0, s.cache_blocks = 0;
 #endif
 }
 

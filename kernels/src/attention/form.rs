@@ -149,6 +149,10 @@ pub(crate) fn cache_of(plan: &Plan) -> DType {
 /// size.
 pub(super) const SMALL_HEAD: u32 = 128;
 
+/// Turns of a step's rows that a worker keeps at most. Beyond that, a task computes those of its
+/// rows.
+const MOST_TURNS: u32 = 8 * SMALL_HEAD / 2;
+
 /// Returns the blocks of a run for heads of so many elements: half the schedule's for long ones, of
 /// which a worker reads as many bytes.
 pub(super) fn run_of(schedule: &Schedule, head_dim: u32) -> u32 {
@@ -161,7 +165,7 @@ pub(crate) fn defines(plan: &Plan) -> String {
     let decoder = Decoder::of(plan).unwrap_or(&none);
     let head_dim = decoder.forms.first().map_or(0, |form| form.head_dim).max(SMALL_HEAD);
     let turns = decoder.tables.iter().map(|table| table.len).sum::<u32>().max(SMALL_HEAD / 2);
-    let own_turns = plan.is_wide() || (plan.rows().is_some() && turns > SMALL_HEAD / 2);
+    let own_turns = plan.rows().is_some_and(|rows| rows * turns > MOST_TURNS);
     let macros = [
         ("AMK_HEAD_DIM", head_dim.to_string()),
         ("AMK_KINDS", decoder.forms.len().to_string()),

@@ -8,7 +8,8 @@ use crate::linear::group::together;
 use amk::ir::program::BufferKind;
 use amk::ir::schedule::Schedule;
 use amk::ir::{DType, Param, TensorId};
-use amk_cuda::image::abi::{NARROW_ROWS, SCRATCH_FLOATS};
+use amk_cuda::image::abi::SCRATCH_FLOATS;
+use amk_cuda::is_wide;
 use amk_cuda::plan::{Flow, FusedGroup, Grouping, Planner, Unsupported};
 use amk_cuda::set::Fusion;
 
@@ -345,13 +346,13 @@ impl Heads {
                 "its queries have {queries} elements and its keys {keys}, and multiples of {LINE} are computed"
             ));
         }
-        let (workers, rows) = (schedule.workers, schedule.rows.map_or(1, |rows| rows.most));
+        let workers = schedule.workers;
         if kv_heads > workers {
             return Some(format!("it has {kv_heads} key heads on {workers} workers"));
         }
-        let queries = rows * heads / kv_heads * (head_dim + QUERY_PAD) * 2;
-        let fits = rows > NARROW_ROWS || queries <= SCRATCH_FLOATS * 4;
-        (!fits).then(|| format!("the queries of {rows} rows, {heads} of {head_dim} elements, exceed a worker's memory"))
+        let queries = heads / kv_heads * (head_dim + QUERY_PAD) * 2;
+        let fits = is_wide(schedule) || queries <= SCRATCH_FLOATS * 4;
+        (!fits).then(|| format!("the queries of a row, {heads} of {head_dim} elements, exceed a worker's memory"))
     }
 }
 

@@ -179,9 +179,13 @@ template <class A> struct Waves {
         while (shares * FLOATS * 4 > AMK_ROW_SCRATCH) shares /= 2;
         return shares;
     }
+    // Rows whose queries fit the scratch, and whether those of all rows of a step do.
+    static constexpr u32 STAGED = SCRATCH_FLOATS * 4 / (A::GROUP * (A::HEAD_DIM + 8) * 2);
+    static constexpr bool STAGES_ALL = AMK_ROWS <= STAGED;
     static constexpr u32 SHARES = shares(), FIT = AMK_ROW_SCRATCH / (SHARES * FLOATS * 4),
-                         MOST = FIT < MOST_SHARES / SHARES ? FIT : MOST_SHARES / SHARES;
-    static_assert(MOST > 0, "the shares of a row must fit the scratch");
+                         TOGETHER = FIT < MOST_SHARES / SHARES ? FIT : MOST_SHARES / SHARES,
+                         MOST = STAGES_ALL || TOGETHER < STAGED ? TOGETHER : STAGED;
+    static_assert(MOST > 0, "the shares and the queries of a row must fit the scratch");
     u32 rows = 0, left = 0; // of the wave; it and those after it, a bit a row
 
     // All rows that have something in the task's split.
@@ -193,6 +197,8 @@ template <class A> struct Waves {
     }
     // Begins with the first rows that are left.
     AMK_DEVICE void begin() { rows = min((u32)__popc(left), MOST); }
+    // Whose queries are staged together, a bit a row.
+    AMK_DEVICE u32 staged() const { return STAGES_ALL ? left : left & ((2u << row(rows - 1)) - 1); }
     AMK_DEVICE u32 row(u32 nth) const {
         u32 bits = left;
 #pragma unroll 1
@@ -256,6 +262,8 @@ template <class A> struct RowShare {
     }
     // Where the maxima, sums and outputs are kept.
     AMK_DEVICE u32 place() const { return own * Waves<A>::SHARES + share; }
+    // The row's number among those whose queries are staged.
+    AMK_DEVICE u32 staged() const { return Waves<A>::STAGES_ALL ? row : own; }
     // The first group's number.
     AMK_DEVICE u32 begin() const { return groups.begin() + share; }
     AMK_DEVICE const u8* group(const Worker& w, const Record& r, u32 first) const {
@@ -270,8 +278,10 @@ template <class A> struct RowShare {
     }
 };
 
-// Stages the queries of a kv head for the rows of a task.
+// Stages the queries of a kv head for rows of a task, for their turns of which the shares' memory
+// is free.
 template <class A> AMK_DEVICE void stage_queries(Worker& w, const Record& r, u32 rows) {
+    begin_block<A>(w, 0, w.p.row_count);
 #pragma unroll 1
     for (u32 item = w.warp; item < w.p.row_count * A::GROUP; item += AMK_WARPS) {
         const u32 row = item / A::GROUP, head = item % A::GROUP;
@@ -279,7 +289,8 @@ template <class A> AMK_DEVICE void stage_queries(Worker& w, const Record& r, u32
         float2 x[A::PER_LANE];
         load_head<A>(w, r, row, r.row * A::GROUP + head, A::NORM, r.norm, turns_of<A>(w, row, 0),
                      x);
-        u16* const to = (u16*)w.s.scratch + item * (A::HEAD_DIM + 8) + 2 * w.lane;
+        const u32 at = Waves<A>::STAGES_ALL ? row : __popc(rows & ((1u << row) - 1));
+        u16* const to = (u16*)w.s.scratch + (at * A::GROUP + head) * (A::HEAD_DIM + 8) + 2 * w.lane;
 #pragma unroll
         for (int j = 0; j < A::PER_LANE; j++)
             if (A::has(w.lane, j)) *(u32*)(to + 64 * j) = pack_bf16(x[j].x, x[j].y);
@@ -291,10 +302,10 @@ template <class A> AMK_DEVICE void stage_queries(Worker& w, const Record& r, u32
 // this warp has waited for what the step appends.
 template <class A>
 AMK_DEVICE void attend_share(Worker& w, const Record& r, const RowShare<A>& s, bool& awaited) {
-    const u32 query =
-        shared_address((u16*)w.s.scratch +
-                       (s.row * A::GROUP + min(w.lane >> 2, A::GROUP - 1)) * (A::HEAD_DIM + 8)) +
-        8 * (w.lane & 3);
+    const u32 query = shared_address((u16*)w.s.scratch +
+                                     (s.staged() * A::GROUP + min(w.lane >> 2, A::GROUP - 1)) *
+                                         (A::HEAD_DIM + 8)) +
+                      8 * (w.lane & 3);
     Flash<A> f;
     f.clear();
     bool had = false;
@@ -381,8 +392,6 @@ constexpr bool CLEARS_FIRST = AMK_CODED;
 // Attends with the group of queries of a kv head to one split of each row's positions. Most splits
 // have none in short contexts.
 template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
-    static_assert(AMK_ROWS * A::GROUP * (A::HEAD_DIM + 8) * 2 <= SCRATCH_FLOATS * 4,
-                  "queries must fit");
     Waves<A> waves(w, r);
     if (CLEARS_FIRST) clear_parts<A>(w, r);
     if (!any(waves.left)) {
@@ -391,12 +400,14 @@ template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
     }
     waves.begin();
     if (w.warp < RowShare<A>::count(waves)) RowShare<A>(w, r, waves, w.warp).prefetch(w, r);
-    begin_block<A>(w, 0, w.p.row_count);
-    stage_queries<A>(w, r, waves.left);
-    w.stamp(TRACE_INPUTS);
+    if (Waves<A>::STAGES_ALL) stage_queries<A>(w, r, waves.staged()), w.stamp(TRACE_INPUTS);
     bool awaited = false;
 #pragma unroll 1
     for (; any(waves.left); waves.next()) {
+        if (!Waves<A>::STAGES_ALL) {
+            stage_queries<A>(w, r, waves.staged());
+            w.stamp_first(TRACE_INPUTS);
+        }
 #pragma unroll 1
         for (u32 n = w.warp; n < RowShare<A>::count(waves); n += AMK_WARPS)
             attend_share<A>(w, r, RowShare<A>(w, r, waves, n), awaited);

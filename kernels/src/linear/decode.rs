@@ -15,7 +15,7 @@ use crate::residual::lookup;
 use crate::rms_norm::LastSum;
 use amk::ir::{BufferId, Param};
 use amk_cuda::image::Record;
-use amk_cuda::image::abi::{GROUP_UNITS, NARROW_ROWS, UNIT, WARPS};
+use amk_cuda::image::abi::{GROUP_UNITS, UNIT, WARPS};
 use amk_cuda::image::decode::{
     DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, for_rows, only, read, region,
     write,
@@ -137,7 +137,7 @@ impl Shape {
 fn decode<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "layer", "aux", "partial", "tape"])?;
     match (record.units, record.shape) {
-        (0, 0) if places.program.rows > Some(NARROW_ROWS) => return pass_by(record, places, state),
+        (0, 0) if places.is_wide => return pass_by(record, places, state),
         (0, _) | (_, 0) => return Err(Refusal::new("units, shape", "are of no product, or only one of them is")),
         _ => {}
     }

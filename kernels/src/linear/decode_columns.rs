@@ -8,7 +8,7 @@ use super::source::shares_columns;
 use crate::abi::{OUT_STORE, SHARE_TILES, TILE_K};
 use crate::fused::Shared;
 use amk_cuda::image::Record;
-use amk_cuda::image::abi::{NARROW_ROWS, UNIT};
+use amk_cuda::image::abi::UNIT;
 use amk_cuda::image::decode::{
     DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, only, read, write,
 };
@@ -32,7 +32,7 @@ pub(super) struct Sums {
 
 /// Whether steps are wide and all rows of a step are in one block.
 fn has_shares(places: &Places<'_>) -> bool {
-    places.program.rows > Some(NARROW_ROWS) && blocks(places.program.rows) == 1
+    places.is_wide && blocks(places.program.rows) == 1
 }
 
 /// Decodes the products of some columns with rows that are on the tapes of several workers.

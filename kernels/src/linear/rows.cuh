@@ -11,8 +11,8 @@
 #include "fused.cuh"
 
 #if AMK_ROWS
-constexpr u32 SETS = 2;               // of four rows of a narrow step, there or not
-constexpr u32 UNIT_SUMS = SETS * 128; // bytes of a warp's sums of a unit
+constexpr u32 SETS = (AMK_ROWS + 7) / 8 * 2; // of four rows of a narrow step, there or not
+constexpr u32 UNIT_SUMS = SETS * 128;        // bytes of a warp's sums of a unit
 // Of the residual, per row of the step: where blocks of rows share out the weights, those of some
 // neighbours.
 constexpr u32 OWN_ROWS = (AMK_ROWS + BLOCK_ROWS - 1) / BLOCK_ROWS * MAX_STEP_OWN;
@@ -41,6 +41,12 @@ AMK_DEVICE u32 step_rows(const Record& r, u32 most) {
 #endif
 
 #if AMK_ROWS && !AMK_WIDE
+// Whether the inputs of the next pass come during products. Registers do not have room for those of
+// more rows; meanwhile the ring fills.
+constexpr bool INPUTS_AHEAD = SETS == 2;
+// Whether inputs of one pass stay in registers, if not ahead of time, for the next units of a task.
+// That spills others, for which tasks of few units would pay as well.
+constexpr bool KEEPS_INPUTS = AMK_KEEPS_INPUTS;
 static_assert(AMK_ROW_UNITS * AMK_WARPS * UNIT_SUMS <= AMK_ROW_SCRATCH,
               "the partial sums must fit the scratch");
 
@@ -104,23 +110,36 @@ struct RowInputs {
     }
     // The fragment of a set of rows, a tile of one unit with it.
     AMK_DEVICE Fragment fragment(u32 j, u32 set) const {
+        if (!INPUTS_AHEAD) return {v[j][set].x, v[j][set].y};
         return {multiply_bf16(v[j][set].x, gamma[j].x), multiply_bf16(v[j][set].y, gamma[j].y)};
     }
+    // Multiplies them by the norm's weights, where these are not kept.
+    template <int DEPTH> AMK_DEVICE void norm() {
+#pragma unroll
+        for (u32 j = 0; !INPUTS_AHEAD && j < DEPTH; j++)
+#pragma unroll
+            for (u32 set = 0; set < SETS; set++)
+                v[j][set] = make_uint2(multiply_bf16(v[j][set].x, gamma[j].x),
+                                       multiply_bf16(v[j][set].y, gamma[j].y));
+    }
     // The tensor cores sum the squares, with x as both operands: on the diagonal are the sums over
-    // a half of k of a row.
-    template <int DEPTH> AMK_DEVICE void add_squares(float (&squares)[SETS][4]) const {
+    // a half of k of a row. Both halves of A are the same, so two of the four sums are.
+    template <int DEPTH> AMK_DEVICE void add_squares(float (&squares)[SETS][2]) const {
 #pragma unroll
         for (u32 j = 0; j < DEPTH; j++)
 #pragma unroll
             for (u32 set = 0; set < SETS; set++) {
                 const uint2 x = v[j][set];
-                mma(squares[set], make_uint4(x.x, x.x, x.y, x.y), x.x, x.y);
+                float (&sum)[2] = squares[set];
+                float d[4] = {sum[0], sum[1], sum[0], sum[1]};
+                mma(d, make_uint4(x.x, x.x, x.y, x.y), x.x, x.y);
+                sum[0] = d[0], sum[1] = d[1];
             }
     }
 };
 
 // Stores a warp's sums of squares of each row, see `add_squares`.
-AMK_DEVICE void store_squares(Worker& w, const float (&squares)[SETS][4]) {
+AMK_DEVICE void store_squares(Worker& w, const float (&squares)[SETS][2]) {
 #pragma unroll
     for (u32 set = 0; set < SETS; set++) {
         const float half = w.lane & 4 ? squares[set][1] : squares[set][0];
@@ -134,15 +153,16 @@ struct RowPass {
     const Record& r;
     const GemvShape& g;
     RowInputs& input;
-    float (&squares)[SETS][4];
+    float (&squares)[SETS][2];
     u32 number, units, tiles; // of the pass
     u32 slot;                 // blocks of a slot of the ring
     u32 first, next;          // this warp's first tile, and that of the pass after
     bool fresh, more;         // whether the inputs come for the first time, and others after them
+    bool same;                // the registers have them from the units before
 };
 
 // Adds the sums of a unit to those at a lane's place, if there are any, and stores them: of a row
-// of the unit and a row of each set.
+// of the unit and a row of each of two sets.
 AMK_DEVICE void add_sums(u32 at, float first, float second, bool more) {
     if (more) first += load_shared_one(at), second += load_shared_one(at + 128);
     store_shared(at, first, true), store_shared(at + 128, second, true);
@@ -189,7 +209,9 @@ struct RowProducts : Blocks<DEPTH, EVEN, T> {
                 this->next(w);
             else
                 left = this->slot, this->next_slot(w);
-            add_sums(to, y[0], y[1], pass.number);
+#pragma unroll
+            for (u32 set = 0; set < SETS; set += 2)
+                add_sums(to + set * 128, y[set], y[set + 1], pass.number);
         }
     }
 };
@@ -197,8 +219,9 @@ struct RowProducts : Blocks<DEPTH, EVEN, T> {
 // The same, two units at once.
 template <int DEPTH, bool EVEN, class T>
 struct RowProducts<DEPTH, EVEN, T, true> : Blocks<DEPTH, EVEN, T> {
-    RowFragment x[DEPTH];
-    float2 sums[DEPTH];
+    static constexpr u32 EIGHTS = SETS / 2;
+    RowFragment x[DEPTH][EIGHTS];
+    float2 sums[DEPTH][EIGHTS];
     T second[DEPTH];
     u32 left; // blocks of the slot from the first unit's on
 
@@ -211,35 +234,44 @@ struct RowProducts<DEPTH, EVEN, T, true> : Blocks<DEPTH, EVEN, T> {
         if (pass.units > 1) load_second(w);
     }
     // The halves of the columns are loaded by lanes that are 4 apart. Column 2 i is row i of the
-    // first set, and the next one of the second: so sums are where those of one unit are.
+    // first of two sets, and the next one of the second: so sums are where those of one unit are.
     AMK_DEVICE void take(const Worker& w, const RowInputs& input) {
         const bool upper = w.lane & 4;
 #pragma unroll
-        for (u32 j = 0; j < DEPTH; j++) {
-            const Fragment one = input.fragment(j, 0), two = input.fragment(j, 1),
-                           given = upper ? one : two;
-            const Fragment got = {__shfl_xor_sync(~0u, given.b0, 4),
-                                  __shfl_xor_sync(~0u, given.b1, 4)};
-            x[j].even = upper ? got : one, x[j].odd = upper ? two : got;
-        }
+        for (u32 j = 0; j < DEPTH; j++)
+#pragma unroll
+            for (u32 i = 0; i < EIGHTS; i++) {
+                const Fragment one = input.fragment(j, 2 * i), two = input.fragment(j, 2 * i + 1),
+                               given = upper ? one : two;
+                const Fragment got = {__shfl_xor_sync(~0u, given.b0, 4),
+                                      __shfl_xor_sync(~0u, given.b1, 4)};
+                x[j][i].even = upper ? got : one, x[j][i].odd = upper ? two : got;
+            }
     }
     AMK_DEVICE void prepare() {
 #pragma unroll
-        for (int j = 0; j < DEPTH; j++) T::prepare(x[j], sums[j]);
+        for (int j = 0; j < DEPTH; j++)
+#pragma unroll
+            for (u32 i = 0; i < EIGHTS; i++) T::prepare(x[j][i], sums[j][i]);
     }
     AMK_DEVICE void multiply(Worker& w, const RowPass& pass) {
         u32 to = sums_address(w), units = pass.units;
 #pragma unroll 1
         for (;; units -= 2, to += 2 * AMK_WARPS * UNIT_SUMS) {
-            const float4 y = T::products(this->a, second, x, sums);
+            float4 y[EIGHTS];
+            T::products(this->a, second, x, sums, y);
             const bool ends = units <= 2;
             if (ends)
                 end(w, units == 2);
             else
                 next_pair(w, units > 3);
-            add_sums(to, y.x, y.y, pass.number);
-            // Behind a last unit that is alone is one that nobody delivers.
-            add_sums(to + AMK_WARPS * UNIT_SUMS, y.z, y.w, pass.number);
+#pragma unroll
+            for (u32 i = 0; i < EIGHTS; i++) {
+                const u32 at = to + i * 256;
+                add_sums(at, y[i].x, y[i].y, pass.number);
+                // Behind a last unit that is alone is one that nobody delivers.
+                add_sums(at + AMK_WARPS * UNIT_SUMS, y[i].z, y[i].w, pass.number);
+            }
             if (ends) break;
         }
     }
@@ -285,13 +317,17 @@ struct RowProducts<DEPTH, EVEN, T, true> : Blocks<DEPTH, EVEN, T> {
 // stored, later ones added: each lane has its own places.
 template <int DEPTH, bool EVEN, class T> AMK_DEVICE void times_rows(Worker& w, RowPass pass) {
     RowProducts<DEPTH, EVEN, T> products;
+    // Those in other places than they are loaded to are not kept.
+    const bool comes = INPUTS_AHEAD || T::DECODES || !KEEPS_INPUTS || !any(pass.same);
+    if (!INPUTS_AHEAD && comes) pass.input.load(w, pass.r, pass.g, pass.first);
     products.begin(w, pass);
-    pass.input.template arrive<DEPTH>(w, pass.r, pass.g, pass.first);
+    if (comes) pass.input.template arrive<DEPTH>(w, pass.r, pass.g, pass.first);
     if (pass.fresh && (pass.g.flags & GEMV_NORM))
         pass.input.template add_squares<DEPTH>(pass.squares);
+    if (comes) pass.input.template norm<DEPTH>();
     products.take(w, pass.input);
     if (pass.fresh && pass.number == 0) w.stamp(TRACE_INPUTS);
-    if (pass.more) pass.input.load(w, pass.r, pass.g, pass.next);
+    if (INPUTS_AHEAD && pass.more) pass.input.load(w, pass.r, pass.g, pass.next);
     products.prepare();
     products.multiply(w, pass);
 }
@@ -353,8 +389,8 @@ template <class F> AMK_DEVICE void gemv_rows(Worker& w, const Record& r, F times
     const GemvCut cut(g.k);
     const auto first_tile = [&](u32 pass) { return cut.first(pass) + w.warp * g.depth; };
     RowInputs input;
-    input.load(w, r, g, first_tile(0));
-    float squares[SETS][4] = {};
+    if (INPUTS_AHEAD) input.load(w, r, g, first_tile(0));
+    float squares[SETS][2] = {};
 #pragma unroll 1
     for (u32 first = 0, units; first < r.units; first += units) {
         units = units_together(r, g.kind, cut, first);
@@ -365,7 +401,7 @@ template <class F> AMK_DEVICE void gemv_rows(Worker& w, const Record& r, F times
             const bool ends = pass + 1 == cut.passes;
             times(RowPass{r, g, input, squares, pass, units, tiles, slot, first_tile(pass),
                           first_tile(ends ? 0 : pass + 1), first == 0,
-                          cut.passes > 1 && !(last && ends)});
+                          cut.passes > 1 && !(last && ends), first > 0 && cut.passes == 1});
         }
         if (first == 0 && (g.flags & GEMV_NORM)) store_squares(w, squares);
         w.stamp(TRACE_PRODUCT);

@@ -9,7 +9,7 @@ use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM, GEMV_TILE_BIT, MOST_DEPTH, TILE_K};
 use crate::attention::{self, block};
 use crate::fused::Decoder;
 use crate::short_conv;
-use amk_cuda::image::abi::WARPS;
+use amk_cuda::image::abi::{UNIT, WARPS};
 use amk_cuda::plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -86,6 +86,27 @@ fn is_coded(plan: &Plan) -> bool {
     projections(plan).any(|gemv| gemv.tiles.kind != TileKind::of(None, 0))
 }
 
+/// Whether the tasks of a narrow plan read the inputs of all rows once, and not for each of several
+/// groups of units. More rows than a step has inputs in registers for would else take longer than
+/// in a wide step; so would decoding for them.
+pub(crate) fn reads_once(plan: &Plan) -> bool {
+    let once = |gemv: &Gemv| cut(gemv.k).1 == 1 || units_each(plan, gemv) <= plan.row_units();
+    !is_coded(plan) && projections(plan).all(once)
+}
+
+/// Whether tasks of a narrow plan keep inputs of one pass for their next groups of units. To read
+/// them again takes some 2 us, to keep them 0.6 us a task (H200, 16 rows of Llama-3.2-1B and
+/// SmolLM2-135M).
+fn keeps_inputs(plan: &Plan) -> bool {
+    let more = |gemv: &Gemv| (units_each(plan, gemv).div_ceil(plan.row_units()) - 1) * u32::from(cut(gemv.k).1 == 1);
+    4 * projections(plan).map(more).sum::<u32>() > projections(plan).count() as u32
+}
+
+/// The most units of a projection that a worker has.
+fn units_each(plan: &Plan, gemv: &Gemv) -> u32 {
+    gemv.rows(plan).div_ceil(UNIT).div_ceil(plan.schedule.workers).max(1)
+}
+
 /// Renders properties common to the inputs of a plan's projections as macros.
 pub(crate) fn defines(plan: &Plan) -> String {
     let gemvs: Vec<&Gemv> = projections(plan).collect();
@@ -99,6 +120,7 @@ pub(crate) fn defines(plan: &Plan) -> String {
         + &format!("#define AMK_NORMED_PASSES {}\n", if across(plan) > 1 { NORMED_PASSES } else { 1 })
         + sums(plan)
         + &format!("#define AMK_SPLIT_K {}\n", u32::from(splits(plan)))
+        + &format!("#define AMK_KEEPS_INPUTS {}\n", u32::from(keeps_inputs(plan)))
         + &format!("#define AMK_SHARED_COLUMNS {}\n", u32::from(shares_columns(plan)))
         + &format!("#define AMK_MAPS {}\n", u32::from(pointwise::maps(plan)))
         + &format!("#define AMK_SUMMANDS {}\n", u32::from(summands(plan)))
@@ -196,7 +218,7 @@ fn tiles(plan: &Plan) -> String {
 fn by_kind(plan: &Plan) -> String {
     let kinds = kinds(plan);
     let case = |(number, kind): (usize, &&TileKind)| {
-        let call = format!("multiply_wide<{}>(groups);", kind.cpp);
+        let call = format!("multiply_wide<{}>(w, groups);", kind.cpp);
         if number + 1 < kinds.len() { format!("if (any(g.kind == {number})) {call} else ") } else { call }
     };
     kinds.iter().enumerate().map(case).collect()

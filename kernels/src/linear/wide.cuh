@@ -234,7 +234,7 @@ struct StageWalk {
         await_stage(w, shared_address(w.s.stage_full) + 8 * slot, w.filled >> slot & 1);
         w.filled ^= 1 << slot;
         if (n == 0 && c.first == 0) w.stamp(TRACE_INPUTS);
-        if (w.s.copies.gathers) fence_copies();
+        if (c.gathers) fence_copies();
     }
     // This warp is done with a slot.
     AMK_DEVICE static void leave(const Worker& w, u32 slot) {
@@ -348,15 +348,15 @@ AMK_DEVICE void multiply_codes(Worker& w, const WideGroup& c, const TeamPart& te
     }
 }
 
-// Multiplies a group of units and delivers.
-template <class T, u32 COLUMNS> AMK_DEVICE void wide_group(WideGroups& groups) {
-    Worker& w = groups.w;
+// Multiplies a group of units, whose tiles are `T`, and delivers.
+template <class T> AMK_DEVICE void multiply_wide(Worker& w, WideGroups& groups) {
+    constexpr u32 COLUMNS = WIDE_COLUMNS;
     const Record& r = groups.r;
     const GemvShape& g = groups.g;
     const bool norms = g.flags & GEMV_NORM;
     WideSums<COLUMNS> sums = {};
     Squares squares(w);
-    if (!groups.listed) groups.list();
+    if (groups.number == 0) await_inputs(w, r);
     {
         const WideGroup c = groups.group();
         const TeamPart team(w, c);
@@ -373,14 +373,11 @@ template <class T, u32 COLUMNS> AMK_DEVICE void wide_group(WideGroups& groups) {
     const WideGroup c = groups.group();
     const TeamPart team(w, c);
     const u32 unit = team.unit(w, c);
-    groups.number++, groups.listed = false;
+    groups.number++;
     if constexpr (COLUMNS == 128)
         if (c.shares == 1 && !norms) {
-            // The next group's copies come meanwhile. The next task changes the list of this one.
-            if (groups.ended())
-                w.sync();
-            else
-                groups.list();
+            w.sync();
+            if (!groups.ended()) end_group(w); // the next copies come meanwhile
             w.stamp(TRACE_GATHERED);
             const WideDelivery<COLUMNS> delivery{w, r, g, c, unit};
             if (unit < c.units)
@@ -406,22 +403,15 @@ template <class T, u32 COLUMNS> AMK_DEVICE void wide_group(WideGroups& groups) {
     by_output(g, [&](auto of) { deliver_shares<decltype(of)::kind>(w, r, g, c); });
     fence_copies(); // other workers copy what was stored
     w.sync();       // the next group or task reuses the memory
-}
-
-// Multiplies and delivers a group of units whose tiles are `T`.
-template <class T> AMK_DEVICE void multiply_wide(WideGroups& groups) {
-    if (WIDE_COLUMNS == 32 && wide_columns(groups.end()) == 16)
-        wide_group<T, 16>(groups);
-    else
-        wide_group<T, WIDE_COLUMNS>(groups);
+    if (!groups.ended()) end_group(w);
 }
 
 // Runs a projection for the record's rows, or for those whose logits are wanted. `multiply` is
 // `multiply_wide` with the tiles of the projection.
 template <class F> AMK_DEVICE void gemv_wide(Worker& w, const Record& r, F multiply) {
     const GemvShape g(r.shape);
-    WideGroups groups{w, r, g};
-    if (r.units == 0 || groups.end() == groups.begin()) return before_task(w, r);
+    WideGroups groups{w.p, w.s, r, g};
+    if (groups.none()) return before_task(w, r);
 #pragma unroll 1
     while (!groups.ended()) multiply(g, groups);
 }

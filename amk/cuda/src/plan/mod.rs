@@ -34,9 +34,9 @@ pub use phase::{Phase, PhaseKind, same};
 pub use planner::Planner;
 
 use super::extensions::Extensions;
-use super::image::abi::NARROW_ROWS;
 use super::pointwise::Pointwise;
-use super::schedule::MOST_RING_SLOTS;
+use super::ring::RingMemory;
+use super::schedule::{MOST_RING_SLOTS, is_wide};
 use super::set;
 use super::stream::Stream;
 use amk::rows::{PageGroup, PoolSize};
@@ -326,9 +326,14 @@ impl Plan {
         self.groups.iter().position(|group| group.reach == reach).unwrap_or(0)
     }
 
-    /// Whether its steps have more rows than weights come through the ring for.
+    /// Whether weights do not come through the ring in its steps, see [`is_wide`].
     pub fn is_wide(&self) -> bool {
-        self.rows().is_some_and(|rows| rows > NARROW_ROWS)
+        is_wide(&self.schedule)
+    }
+
+    /// Units of rows that a narrow step of rows reduces together at most.
+    pub fn row_units(&self) -> u32 {
+        RingMemory::of(self).row_units
     }
 
     /// Elements of a buffer of rank 1, rows of a matrix.

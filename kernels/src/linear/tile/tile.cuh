@@ -403,31 +403,44 @@ template <class B> struct CodedTile {
     }
     // The products of two units with the inputs of rows, see `RowFragment`. Halves are added up by
     // the tensor cores where their scales are the same.
-    template <int DEPTH>
-    AMK_DEVICE static float4 products(const CodedTile (&first)[DEPTH],
-                                      const CodedTile (&second)[DEPTH],
-                                      const RowFragment (&x)[DEPTH], const float2 (&sum)[DEPTH]) {
+    template <int DEPTH, u32 EIGHTS>
+    AMK_DEVICE static void products(const CodedTile (&first)[DEPTH],
+                                    const CodedTile (&second)[DEPTH],
+                                    const RowFragment (&x)[DEPTH][EIGHTS],
+                                    const float2 (&sum)[DEPTH][EIGHTS], float4 (&y)[EIGHTS]) {
         constexpr int TILES = run<DEPTH>();
-        typename B::Total total[4];
+        typename B::Total total[EIGHTS][4];
 #pragma unroll
         for (int j = 0; j < DEPTH; j += TILES) {
-            float d[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0};
-            float2 inputs = SUMS ? sum[j] : make_float2(0, 0);
+            float d[EIGHTS][4] = {}, e[EIGHTS][4] = {};
+            float2 inputs[EIGHTS] = {};
 #pragma unroll
             for (int i = j; i < j + TILES; i++) {
                 const uint4 a = first[i].codes.fragment(), b = second[i].codes.fragment();
-                x[i].add_even(d, a, b), x[i].add_odd(B::HALVES ? e : d, a, b);
-                if (SUMS && i > j) inputs.x += sum[i].x, inputs.y += sum[i].y;
+#pragma unroll
+                for (u32 n = 0; n < EIGHTS; n++) {
+                    x[i][n].add_even(d[n], a, b), x[i][n].add_odd(B::HALVES ? e[n] : d[n], a, b);
+                    if (!SUMS) continue;
+                    if (i == j)
+                        inputs[n] = sum[i][n];
+                    else
+                        inputs[n].x += sum[i][n].x, inputs[n].y += sum[i][n].y;
+                }
             }
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const ScaleWords& scales = i < 2 ? first[j].scales : second[j].scales;
-                total[i].add(scales, own_at<DEPTH>(j), d[i], B::HALVES ? e[i] : -0.0f,
-                             i % 2 ? inputs.y : inputs.x);
-                if ((j + TILES) % NEAR<DEPTH> == 0) total[i].end_pack(scales);
-            }
+            for (u32 n = 0; n < EIGHTS; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    const ScaleWords& scales = i < 2 ? first[j].scales : second[j].scales;
+                    total[n][i].add(scales, own_at<DEPTH>(j), d[n][i], B::HALVES ? e[n][i] : -0.0f,
+                                    i % 2 ? inputs[n].y : inputs[n].x);
+                    if ((j + TILES) % NEAR<DEPTH> == 0) total[n][i].end_pack(scales);
+                }
         }
-        return make_float4(total[0].y * UP, total[1].y * UP, total[2].y * UP, total[3].y * UP);
+#pragma unroll
+        for (u32 n = 0; n < EIGHTS; n++)
+            y[n] = make_float4(total[n][0].y * UP, total[n][1].y * UP, total[n][2].y * UP,
+                               total[n][3].y * UP);
     }
 };
 

@@ -3,7 +3,7 @@
 use super::call::{Place, Refusal};
 use crate::extensions::Extensions;
 use crate::image::Image;
-use crate::image::abi::{NARROW_ROWS, Record};
+use crate::image::abi::Record;
 use crate::plan::{Body, Plan, Sequence};
 use crate::set::{RecordKind, record_kinds};
 use amk::rows::PAGE;
@@ -33,6 +33,8 @@ pub struct Places<'p> {
     pub program: &'p Program,
     /// Facts about the program as a whole, gathered from its calls.
     pub survey: Survey,
+    /// Whether its steps are wide.
+    pub is_wide: bool,
     pub(super) kinds: Vec<&'static RecordKind>,
     pub(super) bodies: &'p [Body],
     pub(super) sequences: &'p [Sequence],
@@ -77,6 +79,7 @@ impl<'p> Places<'p> {
         let mut places = Self {
             image,
             program,
+            is_wide: plan.is_wide(),
             bodies: &plan.bodies,
             sequences: &plan.sequences,
             packets,
@@ -246,7 +249,7 @@ impl<'p> Places<'p> {
             return Ok(None);
         }
         let most = self.program.rows.unwrap_or(0);
-        if most > NARROW_ROWS && first < end && end <= most && first.is_multiple_of(8) {
+        if self.is_wide && first < end && end <= most && first.is_multiple_of(8) {
             return Ok(Some(first..end));
         }
         Err(Refusal::new("layer", format!("names the rows {first}..{end} of steps of {most}")))
