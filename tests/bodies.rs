@@ -306,6 +306,47 @@ fn a_loader_of_rows_takes_every_block_once() {
     }
 }
 
+/// What the copying warps of wide steps run.
+fn copier() -> String {
+    const SHARED: &str = "struct Params : VmParams, DecoderParams {};\n\
+         struct Shared : Kept { RowWords rows[AMK_ROWS]; u32 progress, done; bool abandoned; };\n\
+         static_assert(sizeof(Shared) <= RING, \"the ring lies behind it\");\n";
+    let text = |name: &str| native::text(&format!("linear/{name}.cuh"));
+    let (one, rows, stages) = (text("fused"), text("rows"), text("stages"));
+    [
+        amk_cuda::image::abi::text(),
+        source::registered_abi(),
+        text("copies"),
+        format!("struct Kept {{\n{}}};\n{SHARED}", kept("// For attention.")),
+        between(&one, "struct GemvShape", "// Neighbouring tiles of an input"),
+        between(&one, "struct GemvCut", "AMK_DEVICE u32 group_units"),
+        between(&rows, "// The first row of the step that a record is for", "#endif"),
+        between(&text("wgmma"), "constexpr u32 LINE", "// Where a lane finds its row"),
+        between(&stages, "// Columns of a product.", "AMK_DEVICE void copy_16").replace("constexpr u32 THREADS", "//"),
+        between(&stages, "// Copies contiguous runs of bytes", "// Waits for a barrier of the copying warps."),
+        between(&stages, "// The groups of units and columns of a record", "// ---- what the consumers tell"),
+        text("boxes"),
+        text("copier"),
+    ]
+    .concat()
+}
+
+#[test]
+fn copying_warps_bring_every_stage_in_turn() {
+    for rows in ["16", "24", "100"] {
+        let defines = [
+            ("AMK_ROWS", rows),
+            ("AMK_WIDE", "1"),
+            ("AMK_SHARED_COLUMNS", "0"),
+            ("AMK_SUMS", "0"),
+            ("AMK_EMBEDDING_SCALE", "1.0f"),
+        ];
+        if run_with("copier", &copier(), &defines).is_none() {
+            return;
+        }
+    }
+}
+
 /// What the code of rows asks of an attention, where none runs.
 const NO_ATTENTION: [(&str, &str); 5] = [
     ("AMK_ROW_BLOCK", "8"),

@@ -1,0 +1,181 @@
+// What the copying warps of a wide step bring, without a GPU: all stages of all groups of a launch's projections, in their order, while
+// one coroutine stands for the consumers. A task that uses the ring's memory finds nobody else in it.
+#define AMK_WARPS 16
+#include "coroutines.h"
+
+#include <map>
+
+#define AMK_SLOTS 7
+#define AMK_COPIERS 3
+#define AMK_ROW_PACKETS 0
+// Ends the process by a coroutine, whose stack is static data.
+[[noreturn]] static void fail(const char* what, u32 record = 0, u32 stage = 0) {
+    printf("%s: record %u, stage %u\n", what, record, stage);
+    fflush(stdout);
+    _Exit(1);
+}
+// A turn of whoever waits. Launches take some hundred thousand.
+static u32 turns;
+static void next_turn() {
+    if (++turns > 50000000) fail("nobody goes on");
+    next();
+}
+
+// ---- shared memory: an arena of which addresses are offsets ----
+constexpr u32 RING = 1 << 15, MEMORY = AMK_SLOTS * 32768;
+alignas(1024) static u8 arena[RING + MEMORY];
+static u32 shared_address(const void* p) { return (const u8*)p - arena; }
+static void copy_16(u32 to, const void* from) { memcpy(arena + to, from, 16); }
+static void copy_4(u32 to, const void* from) { memcpy(arena + to, from, 4); }
+
+// ---- barriers: arrivals that a phase waits for, and phases so far ----
+struct Phases {
+    u32 count, left, passed;
+};
+static std::map<u32, Phases> barriers;
+static void barrier_init(const void* at, u32 count) { barriers[shared_address(at)] = {count, count, 0}; }
+static void barrier_arrive(u32 at) {
+    Phases& of = barriers.at(at);
+    if (!--of.left) of.left = of.count, of.passed++;
+}
+static void barrier_expect(u32 at, u32) { barrier_arrive(at); }
+static void arrive_after_copies(u32 at) { barrier_arrive(at); }
+static bool barrier_passed(u32 at, u32 parity) {
+    const bool passed = barriers.at(at).passed % 2 != parity;
+    if (!passed) next_turn();
+    return passed;
+}
+static void count_up(u32& counter) { counter++; }
+static u32 counted(const u32& counter) { return next_turn(), counter; }
+static u32 load_shared_atomic(const u32* at) { return *at; }
+static void __nanosleep(u32) {}
+static bool all(bool x) { return x; } // lanes wait one by one
+static u32 __shfl_up_sync(u32, u64 value, int by) { return from_lane(value, running - by); }
+static u32 __clz(u32 x) { return x ? __builtin_clz(x) : 32; }
+static float __fdividef(float a, float b) { return a / b; }
+static float rsqrt_fast(float x) { return 1 / sqrtf(x); }
+static u64 min(u64 a, u64 b) { return a < b ? a : b; }
+
+static const u32 BYTES[] = {512, 288};
+static u32 tile_bytes(u32 kind) { return BYTES[kind]; }
+static u32 tile_pack(u32) { return 1; }
+struct Shared;
+struct Params;
+struct Worker;
+#include "copier.inc"
+
+// ---- a launch ----
+static Shared& shared = *(Shared*)arena;
+static Params params;
+static std::vector<Record> records;
+static std::vector<u8> tape;
+static std::vector<u64> packets;
+static std::vector<Elem> constants;
+
+// Where a tile of a unit is: a tape has each pass over a whole group of units.
+static const u8* tile_at(const u8* piece, const Record& r, const GemvShape& g, u32 unit, u32 tile) {
+    const GemvCut cut(g.k);
+    const u32 pass = tile / cut.count(0), begin = unit / AMK_GROUP_UNITS * AMK_GROUP_UNITS, group = min(r.units - begin, AMK_GROUP_UNITS);
+    const u32 before = begin * g.tiles() + group * cut.first(pass) + (unit - begin) * cut.count(pass) + tile - cut.first(pass);
+    return piece + before * tile_bytes(g.kind);
+}
+static void check_stage(const u8* piece, u32 number, const GemvShape& g, const WideGroup& c, u32 n, u32 at) {
+    const Record& r = records[number];
+    const u32 here = min(c.step, c.tiles - n * c.step);
+    for (u32 unit = 0; unit < c.units; unit++)
+        for (u32 j = 0; j < here; j++)
+            if (memcmp(arena + at + (unit * c.step + j) * c.tile, tile_at(piece, r, g, c.first + unit, n * c.step + j), c.tile))
+                fail("a tile", number, n);
+    for (u32 line = 0; line < (here + 1) / 2; line++) {
+        const u64* from = packets.data() + (u64)(r.input + (n * c.step / 2 + line) * 16) * AMK_ROWS;
+        if (memcmp(arena + c.inputs(at) + line * c.block, from, c.columns * LINE)) fail("a line of inputs", number, n);
+    }
+    if (c.norms && memcmp(arena + c.gamma(at), &constants[r.norm + n * c.step * AMK_TILE_K], here * 64)) fail("a norm's weights", number, n);
+}
+// Takes the stages of a projection as the consumers do.
+static void project(const u8* piece, u32 number, std::vector<u32>& filled) {
+    const Record& r = records[number];
+    const GemvShape g(r.shape);
+    WideGroups groups{params, shared, r, g};
+    for (u32 i = 0; i < 50; i++) next_turn();
+    for (u64& word : packets) word = word * 6364136223846793005ull + 1442695040888963407ull; // only now the inputs are there
+    barrier_arrive(shared_address(&shared.inputs));
+    while (!groups.ended()) {
+        const WideGroup c = groups.group();
+        for (u32 n = 0; n < c.count(); n++) {
+            const u32 slot = n % c.stages;
+            while (!barrier_passed(shared_address(shared.stage_full + slot), filled[slot] & 1)) {
+            }
+            filled[slot]++;
+            check_stage(piece, number, g, c, n, RING + slot * c.bytes);
+            for (u32 warp = 0; warp < AMK_WARPS; warp++) barrier_arrive(shared_address(shared.stage_empty + slot));
+        }
+        // Sums lie there before the next copies may come.
+        memset(arena + RING, 0xee, MEMORY);
+        for (u32 i = 0; i < 50; i++) next_turn();
+        for (u32 i = 0; i < MEMORY; i++)
+            if (arena[RING + i] != 0xee) fail("a copy into memory in use", number, i);
+        groups.number++;
+        if (!groups.ended()) count_up(shared.groups);
+    }
+}
+static void use_memory(u32 number) {
+    memset(arena + RING, 0xdd, MEMORY);
+    for (u32 i = 0; i < 50; i++) next_turn();
+    for (u32 i = 0; i < MEMORY; i++)
+        if (arena[RING + i] != 0xdd) fail("a copy into memory in use", number, i);
+}
+static void consume() {
+    std::vector<u32> filled(WIDE_STAGES);
+    for (u32 step = 0; step < params.steps; step++) {
+        count_up(shared.progress);
+        const u8* piece = tape.data();
+        for (u32 i = 0; i < records.size(); i++) {
+            if (records[i].op == OP_GEMV) project(piece, i, filled);
+            if (records[i].op == OP_APPEND || records[i].op == OP_ATTEND_ROWS) use_memory(i);
+            piece += records[i].tape;
+            count_up(shared.progress);
+        }
+    }
+    shared.done = 1;
+}
+static Record projection(u32 tiles, u32 units, u32 kind, bool norm, u32 input) {
+    const u32 flags = norm ? GEMV_NORM << GEMV_FLAGS_BIT : 0;
+    Record r = {};
+    r.op = OP_GEMV, r.units = units, r.input = input, r.shape = tiles | kind << GEMV_TILE_BIT | flags;
+    r.norm = 64, r.tape = units * tiles * tile_bytes(kind);
+    return r;
+}
+static Record task(u32 op) {
+    Record r = {};
+    r.op = op;
+    return r;
+}
+
+int main() {
+    records = {task(OP_EMBED), projection(32, 40, 0, true, 0), task(OP_APPEND), task(OP_ATTEND_ROWS), projection(18, 5, 0, false, 4096),
+               task(OP_NORM), projection(256, 9, 1, false, 0), task(OP_APPEND), projection(6, 1, 0, false, 0), task(OP_REDUCE), projection(64, 33, 1, true, 16)};
+    u32 state = 1;
+    const auto word = [&] { return state = state * 1664525 + 1013904223; };
+    u32 bytes = 0;
+    for (const Record& r : records) bytes += r.tape;
+    for (u32 i = 0; i < bytes + 64; i++) tape.push_back(word() >> 24);
+    for (u32 i = 0; i < (4096 + 256 * 16) * AMK_ROWS; i++) packets.push_back(word());
+    for (u32 i = 0; i < 256 * AMK_TILE_K + 64; i++) constants.push_back(word() >> 16);
+    const u64 tape_at[2] = {0, bytes};
+    const u32 record_at[2] = {0, (u32)records.size()};
+    params.tape = tape.data(), params.tape_at = tape_at, params.records = records.data(), params.record_at = record_at;
+    params.packets = packets.data(), params.constants = constants.data(), params.steps = 2;
+    for (const u32 rows : {1, 13, AMK_ROWS}) {
+        memset(arena, 0, sizeof arena);
+        params.row_count = rows;
+        for (u32 i = 0; i < WIDE_STAGES; i++) barrier_init(shared.stage_full + i, 33), barrier_init(shared.stage_empty + i, AMK_WARPS);
+        barrier_init(&shared.inputs, 1), barrier_init(&shared.copiers, AMK_COPIERS);
+        run([](u32 thread) {
+            if (thread / 32 < AMK_COPIERS) copy_stages(params, shared, RING, thread / 32, thread % 32);
+            if (thread == AMK_COPIERS * 32) consume();
+        });
+        if (!shared.done) return printf("the launch did not end\n");
+    }
+    printf("ok\n");
+}
