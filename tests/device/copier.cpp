@@ -1,7 +1,9 @@
 // What the copying warps of a wide step bring, without a GPU: all stages of all groups of a launch's projections, in their order, while
 // one coroutine stands for the consumers. A task that uses the ring's memory finds nobody else in it.
 #define AMK_WARPS 16
+#define any any_of_lane
 #include "coroutines.h"
+#undef any
 
 #include <map>
 
@@ -49,7 +51,19 @@ static void count_up(u32& counter) { counter++; }
 static u32 counted(const u32& counter) { return next_turn(), counter; }
 static u32 load_shared_atomic(const u32* at) { return *at; }
 static void __nanosleep(u32) {}
-static bool all(bool x) { return x; } // lanes wait one by one
+// Votes of a warp.
+static bool found[AMK_WARPS];
+static bool any(bool x) {
+    bool& of_warp_x = found[running / 32];
+    of_warp_x |= x;
+    __syncwarp();
+    const bool of_any = of_warp_x;
+    __syncwarp();
+    of_warp_x = false;
+    __syncwarp();
+    return of_any;
+}
+static bool all(bool x) { return !any(!x); }
 static u32 __shfl_up_sync(u32, u64 value, int by) { return from_lane(value, running - by); }
 static u32 __clz(u32 x) { return x ? __builtin_clz(x) : 32; }
 static float __fdividef(float a, float b) { return a / b; }
@@ -92,6 +106,8 @@ static void check_stage(const u8* piece, u32 number, const GemvShape& g, const W
     }
     if (c.norms && memcmp(arena + c.gamma(at), &constants[r.norm + n * c.step * AMK_TILE_K], here * 64)) fail("a norm's weights", number, n);
 }
+// Stages until the launch is abandoned.
+static u32 left_stages;
 // Takes the stages of a projection as the consumers do.
 static void project(const u8* piece, u32 number, std::vector<u32>& filled) {
     const Record& r = records[number];
@@ -103,6 +119,8 @@ static void project(const u8* piece, u32 number, std::vector<u32>& filled) {
     while (!groups.ended()) {
         const WideGroup c = groups.group();
         for (u32 n = 0; n < c.count(); n++) {
+            if (left_stages-- == 0) shared.abandoned = true;
+            if (shared.abandoned) return;
             const u32 slot = n % c.stages;
             while (!barrier_passed(shared_address(shared.stage_full + slot), filled[slot] & 1)) {
             }
@@ -132,6 +150,7 @@ static void consume() {
         const u8* piece = tape.data();
         for (u32 i = 0; i < records.size(); i++) {
             if (records[i].op == OP_GEMV) project(piece, i, filled);
+            if (shared.abandoned) return;
             if (records[i].op == OP_APPEND || records[i].op == OP_ATTEND_ROWS) use_memory(i);
             piece += records[i].tape;
             count_up(shared.progress);
@@ -152,6 +171,18 @@ static Record task(u32 op) {
     return r;
 }
 
+// Runs a launch, which is abandoned after so many stages.
+static void launch(u32 rows, u32 stages) {
+    memset(arena, 0, sizeof arena);
+    params.row_count = rows, left_stages = stages;
+    for (u32 i = 0; i < WIDE_STAGES; i++) barrier_init(shared.stage_full + i, 33), barrier_init(shared.stage_empty + i, AMK_WARPS);
+    barrier_init(&shared.inputs, 1), barrier_init(&shared.copiers, AMK_COPIERS);
+    run([](u32 thread) {
+        if (thread / 32 < AMK_COPIERS) copy_stages(params, shared, RING, thread / 32, thread % 32);
+        if (thread == AMK_COPIERS * 32) consume();
+    });
+}
+
 int main() {
     records = {task(OP_EMBED), projection(32, 40, 0, true, 0), task(OP_APPEND), task(OP_ATTEND_ROWS), projection(18, 5, 0, false, 4096),
                task(OP_NORM), projection(256, 9, 1, false, 0), task(OP_APPEND), projection(6, 1, 0, false, 0), task(OP_REDUCE), projection(64, 33, 1, true, 16)};
@@ -166,16 +197,8 @@ int main() {
     const u32 record_at[2] = {0, (u32)records.size()};
     params.tape = tape.data(), params.tape_at = tape_at, params.records = records.data(), params.record_at = record_at;
     params.packets = packets.data(), params.constants = constants.data(), params.steps = 2;
-    for (const u32 rows : {1, 13, AMK_ROWS}) {
-        memset(arena, 0, sizeof arena);
-        params.row_count = rows;
-        for (u32 i = 0; i < WIDE_STAGES; i++) barrier_init(shared.stage_full + i, 33), barrier_init(shared.stage_empty + i, AMK_WARPS);
-        barrier_init(&shared.inputs, 1), barrier_init(&shared.copiers, AMK_COPIERS);
-        run([](u32 thread) {
-            if (thread / 32 < AMK_COPIERS) copy_stages(params, shared, RING, thread / 32, thread % 32);
-            if (thread == AMK_COPIERS * 32) consume();
-        });
-        if (!shared.done) return printf("the launch did not end\n");
-    }
+    for (const u32 rows : {1, 13, AMK_ROWS}) launch(rows, ~0u);
+    if (!shared.done) fail("the launch did not end");
+    for (u32 stages = 0; stages < 150; stages += 7) launch(AMK_ROWS, stages); // the copying warps leave, too
     printf("ok\n");
 }
