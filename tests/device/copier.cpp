@@ -86,6 +86,10 @@ static std::vector<u8> tape;
 static std::vector<u64> packets;
 static std::vector<Elem> constants;
 
+// Copying warps that do not wait where they have to come here meanwhile.
+static void pause() {
+    for (u32 i = 0; i < 600; i++) next_turn();
+}
 // Where a tile of a unit is: a tape has each pass over a whole group of units.
 static const u8* tile_at(const u8* piece, const Record& r, const GemvShape& g, u32 unit, u32 tile) {
     const GemvCut cut(g.k);
@@ -113,7 +117,7 @@ static void project(const u8* piece, u32 number, std::vector<u32>& filled) {
     const Record& r = records[number];
     const GemvShape g(r.shape);
     WideGroups groups{params, shared, r, g};
-    for (u32 i = 0; i < 50; i++) next_turn();
+    pause();
     for (u64& word : packets) word = word * 6364136223846793005ull + 1442695040888963407ull; // only now the inputs are there
     barrier_arrive(shared_address(&shared.inputs));
     while (!groups.ended()) {
@@ -130,7 +134,7 @@ static void project(const u8* piece, u32 number, std::vector<u32>& filled) {
         }
         // Sums lie there before the next copies may come.
         memset(arena + RING, 0xee, MEMORY);
-        for (u32 i = 0; i < 50; i++) next_turn();
+        pause();
         for (u32 i = 0; i < MEMORY; i++)
             if (arena[RING + i] != 0xee) fail("a copy into memory in use", number, i);
         groups.number++;
@@ -139,7 +143,7 @@ static void project(const u8* piece, u32 number, std::vector<u32>& filled) {
 }
 static void use_memory(u32 number) {
     memset(arena + RING, 0xdd, MEMORY);
-    for (u32 i = 0; i < 50; i++) next_turn();
+    pause();
     for (u32 i = 0; i < MEMORY; i++)
         if (arena[RING + i] != 0xdd) fail("a copy into memory in use", number, i);
 }
