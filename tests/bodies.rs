@@ -306,7 +306,7 @@ fn a_loader_of_rows_takes_every_block_once() {
     }
 }
 
-/// What the copying warps of wide steps run.
+/// The code of the copying warps of wide steps.
 fn copier() -> String {
     const SHARED: &str = "struct Params : VmParams, DecoderParams {};\n\
          struct Shared : Kept { RowWords rows[AMK_ROWS]; u32 progress, done; bool abandoned; };\n\
@@ -322,7 +322,8 @@ fn copier() -> String {
         between(&one, "struct GemvCut", "AMK_DEVICE u32 group_units"),
         between(&rows, "// The first row of the step that a record is for", "#endif"),
         between(&text("wgmma"), "constexpr u32 LINE", "// Where a lane finds its row"),
-        between(&stages, "// Columns of a product.", "AMK_DEVICE void copy_16").replace("constexpr u32 THREADS", "//"),
+        between(&stages, "// Columns of a product.", "constexpr u32 THREADS"),
+        between(&stages, "constexpr u32 CODED_COLUMNS", "AMK_DEVICE void copy_16"),
         between(&stages, "// Copies contiguous runs of bytes", "// Waits for a barrier of the copying warps."),
         between(&stages, "// The groups of units and columns of a record", "// ---- what the consumers tell"),
         text("boxes"),
@@ -333,7 +334,7 @@ fn copier() -> String {
 
 #[test]
 fn copying_warps_bring_every_stage_in_turn() {
-    for rows in ["16", "24", "100"] {
+    for rows in ["16", "24", "100", "300"] {
         let defines = [
             ("AMK_ROWS", rows),
             ("AMK_WIDE", "1"),

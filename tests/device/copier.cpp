@@ -1,5 +1,6 @@
-// What the copying warps of a wide step bring, without a GPU: all stages of all groups of a launch's projections, in their order, while
-// one coroutine stands for the consumers. A task that uses the ring's memory finds nobody else in it.
+// The stages that the copying warps of wide steps bring, without a GPU: all of a launch's
+// projections, in their order, while one coroutine stands for the consumers. A task that uses the
+// ring's memory finds nobody else in it.
 #define AMK_WARPS 16
 #define any any_of_lane
 #include "coroutines.h"
@@ -35,7 +36,9 @@ struct Phases {
     u32 count, left, passed;
 };
 static std::map<u32, Phases> barriers;
-static void barrier_init(const void* at, u32 count) { barriers[shared_address(at)] = {count, count, 0}; }
+static void barrier_init(const void* at, u32 count) {
+    barriers[shared_address(at)] = {count, count, 0};
+}
 static void barrier_arrive(u32 at) {
     Phases& of = barriers.at(at);
     if (!--of.left) of.left = of.count, of.passed++;
@@ -93,22 +96,37 @@ static void pause() {
 // Where a tile of a unit is: a tape has each pass over a whole group of units.
 static const u8* tile_at(const u8* piece, const Record& r, const GemvShape& g, u32 unit, u32 tile) {
     const GemvCut cut(g.k);
-    const u32 pass = tile / cut.count(0), begin = unit / AMK_GROUP_UNITS * AMK_GROUP_UNITS, group = min(r.units - begin, AMK_GROUP_UNITS);
-    const u32 before = begin * g.tiles() + group * cut.first(pass) + (unit - begin) * cut.count(pass) + tile - cut.first(pass);
+    const u32 pass = tile / cut.count(0), begin = unit / AMK_GROUP_UNITS * AMK_GROUP_UNITS,
+              group = min(r.units - begin, AMK_GROUP_UNITS);
+    const u32 before = begin * g.tiles() + group * cut.first(pass) +
+                       (unit - begin) * cut.count(pass) + tile - cut.first(pass);
     return piece + before * tile_bytes(g.kind);
 }
-static void check_stage(const u8* piece, u32 number, const GemvShape& g, const WideGroup& c, u32 n, u32 at) {
+static void check_stage(const u8* piece, u32 number, const GemvShape& g, const WideGroup& c, u32 n,
+                        u32 at) {
     const Record& r = records[number];
     const u32 here = min(c.step, c.tiles - n * c.step);
     for (u32 unit = 0; unit < c.units; unit++)
         for (u32 j = 0; j < here; j++)
-            if (memcmp(arena + at + (unit * c.step + j) * c.tile, tile_at(piece, r, g, c.first + unit, n * c.step + j), c.tile))
+            if (memcmp(arena + at + (unit * c.step + j) * c.tile,
+                       tile_at(piece, r, g, c.first + unit, n * c.step + j), c.tile))
                 fail("a tile", number, n);
     for (u32 line = 0; line < (here + 1) / 2; line++) {
-        const u64* from = packets.data() + (u64)(r.input + (n * c.step / 2 + line) * 16) * AMK_ROWS;
-        if (memcmp(arena + c.inputs(at) + line * c.block, from, c.columns * LINE)) fail("a line of inputs", number, n);
+        const u32 of_row = r.input + (n * c.step / 2 + line) * 16;
+        const u8* const from =
+            (const u8*)(packets.data() + (u64)of_row * AMK_ROWS) + c.column * LINE;
+        if (memcmp(arena + c.inputs(at) + line * c.block, from, c.columns * LINE))
+            fail("a line of inputs", number, n);
     }
-    if (c.norms && memcmp(arena + c.gamma(at), &constants[r.norm + n * c.step * AMK_TILE_K], here * 64)) fail("a norm's weights", number, n);
+    if (c.norms &&
+        memcmp(arena + c.gamma(at), &constants[r.norm + n * c.step * AMK_TILE_K], here * 64))
+        fail("a norm's weights", number, n);
+}
+static void use_memory(u32 number) {
+    memset(arena + RING, 0xdd, MEMORY);
+    pause();
+    for (u32 i = 0; i < MEMORY; i++)
+        if (arena[RING + i] != 0xdd) fail("a copy into memory in use", number, i);
 }
 // Stages until the launch is abandoned.
 static u32 left_stages;
@@ -118,7 +136,9 @@ static void project(const u8* piece, u32 number, std::vector<u32>& filled) {
     const GemvShape g(r.shape);
     WideGroups groups{params, shared, r, g};
     pause();
-    for (u64& word : packets) word = word * 6364136223846793005ull + 1442695040888963407ull; // only now the inputs are there
+    for (u64& word : packets)
+        word =
+            word * 6364136223846793005ull + 1442695040888963407ull; // only now the inputs are there
     barrier_arrive(shared_address(&shared.inputs));
     while (!groups.ended()) {
         const WideGroup c = groups.group();
@@ -130,22 +150,13 @@ static void project(const u8* piece, u32 number, std::vector<u32>& filled) {
             }
             filled[slot]++;
             check_stage(piece, number, g, c, n, RING + slot * c.bytes);
-            for (u32 warp = 0; warp < AMK_WARPS; warp++) barrier_arrive(shared_address(shared.stage_empty + slot));
+            for (u32 warp = 0; warp < AMK_WARPS; warp++)
+                barrier_arrive(shared_address(shared.stage_empty + slot));
         }
-        // Sums lie there before the next copies may come.
-        memset(arena + RING, 0xee, MEMORY);
-        pause();
-        for (u32 i = 0; i < MEMORY; i++)
-            if (arena[RING + i] != 0xee) fail("a copy into memory in use", number, i);
+        use_memory(number); // by sums
         groups.number++;
         if (!groups.ended()) count_up(shared.groups);
     }
-}
-static void use_memory(u32 number) {
-    memset(arena + RING, 0xdd, MEMORY);
-    pause();
-    for (u32 i = 0; i < MEMORY; i++)
-        if (arena[RING + i] != 0xdd) fail("a copy into memory in use", number, i);
 }
 static void consume() {
     std::vector<u32> filled(WIDE_STAGES);
@@ -165,7 +176,8 @@ static void consume() {
 static Record projection(u32 tiles, u32 units, u32 kind, bool norm, u32 input) {
     const u32 flags = norm ? GEMV_NORM << GEMV_FLAGS_BIT : 0;
     Record r = {};
-    r.op = OP_GEMV, r.units = units, r.input = input, r.shape = tiles | kind << GEMV_TILE_BIT | flags;
+    r.op = OP_GEMV, r.units = units, r.input = input,
+    r.shape = tiles | kind << GEMV_TILE_BIT | flags;
     r.norm = 64, r.tape = units * tiles * tile_bytes(kind);
     return r;
 }
@@ -179,7 +191,8 @@ static Record task(u32 op) {
 static void launch(u32 rows, u32 stages) {
     memset(arena, 0, sizeof arena);
     params.row_count = rows, left_stages = stages;
-    for (u32 i = 0; i < WIDE_STAGES; i++) barrier_init(shared.stage_full + i, 33), barrier_init(shared.stage_empty + i, AMK_WARPS);
+    for (u32 i = 0; i < WIDE_STAGES; i++)
+        barrier_init(shared.stage_full + i, 33), barrier_init(shared.stage_empty + i, AMK_WARPS);
     barrier_init(&shared.inputs, 1), barrier_init(&shared.copiers, AMK_COPIERS);
     run([](u32 thread) {
         if (thread / 32 < AMK_COPIERS) copy_stages(params, shared, RING, thread / 32, thread % 32);
@@ -188,8 +201,17 @@ static void launch(u32 rows, u32 stages) {
 }
 
 int main() {
-    records = {task(OP_EMBED), projection(32, 40, 0, true, 0), task(OP_APPEND), task(OP_ATTEND_ROWS), projection(18, 5, 0, false, 4096),
-               task(OP_NORM), projection(256, 9, 1, false, 0), task(OP_APPEND), projection(6, 1, 0, false, 0), task(OP_REDUCE), projection(64, 33, 1, true, 16)};
+    records = {task(OP_EMBED),
+               projection(32, 40, 0, true, 0),
+               task(OP_APPEND),
+               task(OP_ATTEND_ROWS),
+               projection(18, 5, 0, false, 4096),
+               task(OP_NORM),
+               projection(256, 9, 1, false, 0),
+               task(OP_APPEND),
+               projection(6, 1, 0, false, 0),
+               task(OP_REDUCE),
+               projection(64, 33, 1, true, 16)};
     u32 state = 1;
     const auto word = [&] { return state = state * 1664525 + 1013904223; };
     u32 bytes = 0;
@@ -199,10 +221,12 @@ int main() {
     for (u32 i = 0; i < 256 * AMK_TILE_K + 64; i++) constants.push_back(word() >> 16);
     const u64 tape_at[2] = {0, bytes};
     const u32 record_at[2] = {0, (u32)records.size()};
-    params.tape = tape.data(), params.tape_at = tape_at, params.records = records.data(), params.record_at = record_at;
+    params.tape = tape.data(), params.tape_at = tape_at, params.records = records.data(),
+    params.record_at = record_at;
     params.packets = packets.data(), params.constants = constants.data(), params.steps = 2;
     for (const u32 rows : {1, 13, AMK_ROWS}) launch(rows, ~0u);
     if (!shared.done) fail("the launch did not end");
-    for (u32 stages = 0; stages < 150; stages += 7) launch(AMK_ROWS, stages); // the copying warps leave, too
+    for (u32 stages = 0; stages < 150; stages += 7)
+        launch(AMK_ROWS, stages); // the copying warps leave, too
     printf("ok\n");
 }

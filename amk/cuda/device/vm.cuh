@@ -8,10 +8,10 @@
 //   AMK_SKIPS(w, op), AMK_SKIPPED              whether this step skips so many records after this
 //   one
 //   void bodies_begin_launch(Shared&), bodies_begin_step(Worker&)
-//   void bodies_copy(const Params&, Shared&, data, warp, lane)  what the copying warps of wide
-//   steps run void bodies_see_logits(Worker&, values, first, len)   generic tasks call it with
-//   logits void dispatch_feed(L&, const Record&, Feed&)  the next segment of what the loader and
-//   the scout fetch for them
+//   void bodies_copy(const Params&, Shared&, data, warp, lane)  run by copying warps of wide steps
+//   void bodies_see_logits(Worker&, values, first, len)   generic tasks call it with logits
+//   void dispatch_feed(L&, const Record&, Feed&)  the next segment of what the loader and the scout
+//   fetch for them
 #pragma once
 #include "exchange.cuh"
 #include "loader.cuh"

@@ -37,7 +37,7 @@ use width::Width;
 
 /// A decoder on a GPU whose steps have rows. Make a [`amk::session::Session`] of it.
 ///
-/// Steps of up to 8, 16, 32 rows and so on, twice as many each time, are different
+/// Steps of up to [`NARROW_ROWS`], 16, 32 rows and so on, twice as many each time, are different
 /// programs over the same weights, caches and pages; within one of them the bits of a row's logits
 /// do not depend on the other rows. A row that has a step to itself runs the program of
 /// [`super::Vm`] over pages, which takes less time, where there is one: not for changes of logits,
@@ -90,9 +90,6 @@ struct StepWords {
 /// Rows of steps whose time is in proportion to the rows of their program, at least.
 const LONG_ROWS: usize = 512;
 
-/// Rows of the narrowest program.
-const FEWEST_ROWS: u32 = 8;
-
 /// Words of a row.
 const ROW_WORDS: usize = size_of::<RowWords>() / 4;
 
@@ -121,7 +118,7 @@ impl RowsVm {
         let rows = fields.rows.ok_or(CudaError::NoRows)?;
         // With fewer rows, tasks of attention have fewer, so that more workers have one, and
         // products have fewer columns.
-        let widths = iter::successors(Some(FEWEST_ROWS), |most| most.checked_mul(2));
+        let widths = iter::successors(Some(NARROW_ROWS), |most| most.checked_mul(2));
         let narrower = widths.take_while(|&most| most < rows.most);
         let prepare = |most: u32| {
             let mut fields = PartialSchedule { rows: Some(RowSchedule { most, ..rows }), ..fields.clone() };

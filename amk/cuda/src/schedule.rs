@@ -63,7 +63,7 @@ const SHARED_OUTSIDE_RING: u32 = 33 << 10;
 const SHARED_OUTSIDE_WIDE: u32 = 32 << 10;
 
 /// Rows of a step up to which weights may come through the ring.
-pub(super) const MOST_NARROW_ROWS: u32 = 2 * NARROW_ROWS;
+const MOST_NARROW_ROWS: u32 = 2 * NARROW_ROWS;
 
 /// Whether a schedule's steps are wide: bodies have the ring's memory to themselves, and weights do
 /// not come through it. Steps of more than [`NARROW_ROWS`] rows are, except those of up to twice as

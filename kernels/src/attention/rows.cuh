@@ -278,8 +278,8 @@ template <class A> struct RowShare {
     }
 };
 
-// Stages the queries of a kv head for rows of a task, for their turns of which the shares' memory
-// is free.
+// Stages the queries of a kv head for rows of a task. The rows' turns may lie in the memory of the
+// shares, which nobody uses meanwhile.
 template <class A> AMK_DEVICE void stage_queries(Worker& w, const Record& r, u32 rows) {
     begin_block<A>(w, 0, w.p.row_count);
 #pragma unroll 1

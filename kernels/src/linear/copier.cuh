@@ -70,8 +70,8 @@ AMK_DEVICE void prefetch(u64 from, u32 bytes, u32 lane) {
 #endif
 }
 
-// The stages of a group that a copying warp brings, every `warps`-th. There are no more warps than
-// slots: one that is further ahead could not tell whether its slot is empty.
+// The stages of a group that a copying warp brings. The warps take turns, no more of them than
+// there are slots: one that is further ahead could not tell whether its slot is empty.
 struct StageTurn {
     u32 n, slot, round; // of the stage: its number, its slot and how often that came before
 
@@ -90,7 +90,7 @@ struct Copier {
     Shared& s;
     u32 data, warp, lane;
     u64 tape;          // where the record's piece begins
-    u32 done;          // records and beginnings of steps so far,
+    u32 walked;        // records and beginnings of steps so far,
     u32 in_memory;     // up to the last one that uses the memory of the ring
     u32 tasks, groups; // projections, and groups of units that are followed by others, so far
     u32 emptied;       // parities of the slots before the group
@@ -274,9 +274,9 @@ struct Copier {
     }
     AMK_DEVICE void run() {
         for (u32 step = 0; any(step < p.steps); step++) {
-            in_memory = ++done; // a step's beginning says which rows are wanted
+            in_memory = ++walked; // a step's beginning says which rows are wanted
             tape = (u64)(p.tape + p.tape_at[blockIdx.x]);
-            if (!await([&] { return has(s.progress, done); })) return;
+            if (!await([&] { return has(s.progress, walked); })) return;
 #pragma unroll 1
             for (u32 index = p.record_at[blockIdx.x]; any(index < p.record_at[blockIdx.x + 1]);
                  index++) {
@@ -287,8 +287,8 @@ struct Copier {
                     const u32 count = groups_of(r);
                     if (any(count) && !copy(index, count)) return;
                 }
-                done++, tape += of_tape;
-                if (any(used)) in_memory = done;
+                walked++, tape += of_tape;
+                if (any(used)) in_memory = walked;
             }
         }
     }

@@ -41,8 +41,8 @@ AMK_DEVICE u32 step_rows(const Record& r, u32 most) {
 #endif
 
 #if AMK_ROWS && !AMK_WIDE
-// Whether the inputs of the next pass come during products. Registers do not have room for those of
-// more rows; meanwhile the ring fills.
+// Whether the inputs of the next pass come during products. With more rows registers do not have
+// room for them; meanwhile the ring fills.
 constexpr bool INPUTS_AHEAD = SETS == 2;
 // Whether inputs of one pass stay in registers, if not ahead of time, for the next units of a task.
 // That spills others, for which tasks of few units would pay as well.

@@ -136,7 +136,7 @@ struct WideGroups {
         return SEVERAL ? (end() - begin() + WIDE_COLUMNS - 1) / WIDE_COLUMNS * of_units()
                        : of_units();
     }
-    AMK_DEVICE bool ended() const { return SEVERAL ? column() >= end() : first() >= r.units; }
+    AMK_DEVICE bool ended() const { return number >= count(); }
     AMK_DEVICE WideGroup group() const {
         return {r, g, first(), column(), min(end() - column(), WIDE_COLUMNS), gathers()};
     }
