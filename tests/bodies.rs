@@ -11,6 +11,11 @@ use std::process::Command;
 
 /// The bodies of these files with what they need: the ABI, what a worker keeps, the worker.
 fn code(files: &[&str]) -> String {
+    code_with("", files)
+}
+
+/// Likewise, with more code before the files.
+fn code_with(first: &str, files: &[&str]) -> String {
     let kept = kept("// For the choice of a token.");
     let places = native::text("vm/values.cuh") + &native::text("linear/rows.cuh");
     let places = places.split("#if AMK_ROWS && !AMK_WIDE").next().unwrap_or_default();
@@ -18,7 +23,7 @@ fn code(files: &[&str]) -> String {
     let rotation = |text: String| text.split("// Lists the rows").next().unwrap_or_default().to_owned();
     let bodies: String = files.iter().map(|file| rotation(native::text(file))).collect();
     let (abi, copies) = (source::registered_abi(), native::text("linear/copies.cuh"));
-    format!("{abi}{copies}struct Kept {{\n{kept}}};\n#include \"shared.h\"\n{places}{bodies}")
+    format!("{abi}{copies}struct Kept {{\n{kept}}};\n#include \"shared.h\"\n{places}{first}{bodies}")
 }
 
 /// Returns the members that a worker keeps, up to this line.
@@ -92,9 +97,11 @@ fn attention_by(rows: &str, paged: &str, (packets, bytes): (&str, &str), heads: 
     let norm = (cap == 0.0 && !still).to_string();
     // In long steps two sets of 64 queries where there are two teams.
     let block = if rows.len() < 3 { 8 } else { 64 / group * if dim <= SMALL { 2 } else { 1 } };
-    let files =
-        ["begin", "cache", "turns", "fused", "rows", "wide", "prompts"].map(|file| format!("attention/{file}.cuh"));
-    let files = ["linear/wgmma.cuh"].into_iter().chain(files.iter().map(String::as_str));
+    let files = ["begin", "cache", "turns", "fused", "rows", "wide", "blocks", "prompts"];
+    let files = files.map(|file| format!("attention/{file}.cuh"));
+    let wgmma = native::text("linear/wgmma.cuh");
+    let places = between(&wgmma, "constexpr u32 LINE", "#if __CUDA_ARCH_FEAT_SM90_ALL")
+        + &between(&wgmma, "// Describes matrices of 8 rows", "#endif");
     let defines = [
         ("AMK_ROWS", rows),
         ("AMK_PAGED", paged),
@@ -119,7 +126,13 @@ fn attention_by(rows: &str, paged: &str, (packets, bytes): (&str, &str), heads: 
         ("TEST_CAP", &format!("{cap:?}f")),
         ("TEST_CAP_BITS", &format!("{:#x}u", cap.to_bits())),
     ];
-    run("attention", &Vec::from_iter(files), &defines)
+    let code = code_with(&places, &files.each_ref().map(String::as_str));
+    // Long steps have products of warpgroups on some GPUs.
+    let by_warpgroups = if rows.len() < 3 { &["0"][..] } else { &["0", "1"] };
+    by_warpgroups.iter().try_for_each(|&have| {
+        let defines = Vec::from_iter(defines.into_iter().chain([("__CUDA_ARCH_FEAT_SM90_ALL", have)]));
+        run_with("attention", &code, &defines)
+    })
 }
 
 /// Steps of one row, with pages and without, and of several.

@@ -38,6 +38,7 @@ pub(crate) const DEVICE: DeviceCode = DeviceCode {
         ("short_conv/rows.cuh", include_str!("short_conv/rows.cuh")),
         ("attention/rows.cuh", include_str!("attention/rows.cuh")),
         ("attention/wide.cuh", include_str!("attention/wide.cuh")),
+        ("attention/blocks.cuh", include_str!("attention/blocks.cuh")),
         ("attention/prompts.cuh", include_str!("attention/prompts.cuh")),
     ],
 };

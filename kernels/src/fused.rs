@@ -3,7 +3,7 @@
 
 pub use crate::abi::GEMV_INPUT_BIT;
 use crate::abi::{DecoderParams, PARAMS};
-use crate::attention::{APPEND, ATTEND_ROWS, Attentions, JOIN, JOIN_PARTS, PARTS, SPLIT, cache_of};
+use crate::attention::{APPEND, ATTEND_ROWS, Attentions, JOIN, JOIN_PARTS, PARTS, SPLIT, cache_of, copies};
 pub use crate::attention::{
     Append, Attend, AttendRows, AttentionForm, BLOCK, Combine, JoinParts, LayerBuffers, Partials, Parts, RotaryTable,
     SLICE,
@@ -246,7 +246,7 @@ impl SharedState for DecoderState {
     }
 
     fn functions(&self, plan: &Plan) -> String {
-        source::project(plan)
+        source::project(plan) + &copies(plan)
     }
 
     fn suits_narrow(&self, plan: &Plan) -> bool {

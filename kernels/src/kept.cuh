@@ -7,16 +7,17 @@ float inner; // the scale of the vector of the last sum
 // fp32 residual of the rows this worker owns, for each row of the step; see `held_at`
 alignas(8) float residual[AMK_ROWS > HELD_IN_SHARED ? 2 : AMK_ROWS * MAX_STEP_OWN];
 u64 stage_full[WIDE_STAGES], stage_empty[WIDE_STAGES];
-u64 inputs, copiers; // barriers of a projection's inputs, and of the copying warps
+u64 inputs, copiers; // barriers of a task's inputs, and of the copying warps
 u32 groups; // the consumers count groups of units that others follow, when done with the memory
 CopyList copies;                      // what the copying warps copy
 u64 tile_at[WIDE_PASSES][WIDE_UNITS]; // where the tiles of each pass over a unit are
 u16 order[AMK_ROWS];                  // rows of the step whose logits are wanted,
 u32 wanted;                           // and their number
-u64 cache_full[WIDE_STAGES];          // barriers of the blocks of caches in memory: they have come,
-u64 cache_empty[WIDE_STAGES];         // and all warps have read them
-u32 cache_page[WIDE_STAGES];          // the page that has the next block in each place
-u32 cache_blocks;                     // so far
+// The places of caches' blocks in memory: barriers of copies, the numbers of the blocks that are
+// laid out, plus 1, and how many warps have read a block there.
+u64 cache_full[WIDE_STAGES];
+u32 cache_ready[WIDE_STAGES], cache_read[WIDE_STAGES];
+u32 cache_blocks; // so far, but for those of the task
 #else
 // fp32 residual of the rows this worker owns
 alignas(8) float residual[AMK_ROWS * MAX_STEP_OWN > MAX_OWN_ROWS ? AMK_ROWS * MAX_STEP_OWN

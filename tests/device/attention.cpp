@@ -2,6 +2,7 @@
 // AMK_ROWS of several rows over pages, against the sums in double precision. Layers are of two kinds. Appended keys and values are compared as well.
 // With AMK_GROUPS 2 the kind with a window has pages of its own, in which its layer is the second of two.
 #define AMK_WARPS 16
+#define AMK_COPIERS 3
 #define AMK_GROUP_OF(window) ((window) == 100 ? 1u : 0u)
 #define AMK_PAGE_BYTES(group) (((u64)(group) + 1) * KV_HEADS * BLOCK_BYTES)
 #include "worker.h"

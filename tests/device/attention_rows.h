@@ -24,6 +24,31 @@ static void fill(u32 first, u32 end, bool next, u32 value) {
 }
 static void rotate(Worker& w, const Record&) { begin_rotation(w); }
 
+#if AMK_WIDE
+static u32 long_tasks; // since the barriers began
+static void begin_places() {
+    long_tasks = 0;
+    const u32 inputs = shared_address(&shared.inputs);
+    barrier_init(inputs, 1);
+    for (u32 i = 0; i < WIDE_STAGES; i++) barrier_init(shared_address(shared.cache_full + i), 33);
+}
+// Attends in a long step, beside the copying warps.
+template <class A> static void attend_by_all(const Record& of) {
+    record = of;
+    run([](u32 thread) {
+        const u32 warp = thread / 32, lane = thread % 32;
+        if (warp < AMK_WARPS) {
+            Worker w = {params, shared, RING, warp, lane, 7, 0, 0, 0};
+            attend_long<A>(w, record);
+        } else {
+            Copier copier = {params, shared, RING, warp - AMK_WARPS, lane, long_tasks};
+            if (!copy_blocks<A>(copier, record)) exit(printf("a copying warp left\n"));
+        }
+    }, COROUTINES);
+    long_tasks += of.aux < params.row_count;
+}
+#endif
+
 template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std::vector<u32>& lengths) {
     using A = Kind<LAYER>;
     constexpr u32 INPUT = 0, OUTPUT = 4096, LSE = 5120, PARTIAL = 6144, END = PARTIAL + HEADS * SPLITS * HEAD / 2;
@@ -64,11 +89,12 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
     for (u32 head = 0; head < KV_HEADS; head++)
         for (u32 first = 0; first < AMK_ROWS; first += block) by_all<append_rows<A>>({block, INPUT, 0, LAYER, head, 0, HEAD, PLACES[LAYER], first, 0});
 #if AMK_WIDE
+    begin_places();
     for (u32 head = 0; head < KV_HEADS; head++)
         for (u32 first = 0; first < AMK_ROWS; first += block) {
             const Record r = {block, INPUT, OUTPUT, LAYER, head, 0, 0, PLACES[LAYER], first, 0};
             if constexpr (AMK_ROWS > BLOCK_ROWS)
-                by_all<attend_long<A>>(r);
+                attend_by_all<A>(r);
             else
                 by_all<attend_block<A>>(r);
         }

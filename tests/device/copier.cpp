@@ -3,12 +3,13 @@
 // ring's memory finds nobody else in it.
 #define AMK_WARPS 16
 #define any any_of_lane
+#define all all_of_lane
 #include "coroutines.h"
 #undef any
-
-#include <map>
+#undef all
 
 #define AMK_SLOTS 7
+#undef AMK_COPIERS // threads of consumers stand for them
 #define AMK_COPIERS 3
 #define AMK_ROW_PACKETS 0
 // Ends the process by a coroutine, whose stack is static data.
@@ -31,25 +32,7 @@ static u32 shared_address(const void* p) { return (const u8*)p - arena; }
 static void copy_16(u32 to, const void* from) { memcpy(arena + to, from, 16); }
 static void copy_4(u32 to, const void* from) { memcpy(arena + to, from, 4); }
 
-// ---- barriers: arrivals that a phase waits for, and phases so far ----
-struct Phases {
-    u32 count, left, passed;
-};
-static std::map<u32, Phases> barriers;
-static void barrier_init(const void* at, u32 count) {
-    barriers[shared_address(at)] = {count, count, 0};
-}
-static void barrier_arrive(u32 at) {
-    Phases& of = barriers.at(at);
-    if (!--of.left) of.left = of.count, of.passed++;
-}
-static void barrier_expect(u32 at, u32) { barrier_arrive(at); }
-static void arrive_after_copies(u32 at) { barrier_arrive(at); }
-static bool barrier_passed(u32 at, u32 parity) {
-    const bool passed = barriers.at(at).passed % 2 != parity;
-    if (!passed) next_turn();
-    return passed;
-}
+#include "barriers.h"
 static void count_up(u32& counter) { counter++; }
 static u32 counted(const u32& counter) { return next_turn(), counter; }
 static u32 load_shared_atomic(const u32* at) { return *at; }
@@ -80,6 +63,7 @@ struct Shared;
 struct Params;
 struct Worker;
 #include "copier.inc"
+AMK_DEVICE bool copy_other(Copier&, const Record&) { return true; }
 
 // ---- a launch ----
 static Shared& shared = *(Shared*)arena;
@@ -192,8 +176,8 @@ static void launch(u32 rows, u32 stages) {
     memset(arena, 0, sizeof arena);
     params.row_count = rows, left_stages = stages;
     for (u32 i = 0; i < WIDE_STAGES; i++)
-        barrier_init(shared.stage_full + i, 33), barrier_init(shared.stage_empty + i, AMK_WARPS);
-    barrier_init(&shared.inputs, 1), barrier_init(&shared.copiers, AMK_COPIERS);
+        barrier_init(shared_address(shared.stage_full + i), 33), barrier_init(shared_address(shared.stage_empty + i), AMK_WARPS);
+    barrier_init(shared_address(&shared.inputs), 1), barrier_init(shared_address(&shared.copiers), AMK_COPIERS);
     run([](u32 thread) {
         if (thread / 32 < AMK_COPIERS) copy_stages(params, shared, RING, thread / 32, thread % 32);
         if (thread == AMK_COPIERS * 32) consume();

@@ -25,19 +25,23 @@ struct dim { u32 x; };
 #define AMK_DEVICE inline
 #define __device__
 #define __noinline__
-constexpr u32 THREADS = AMK_WARPS * 32;
+#define __forceinline__
+#ifndef AMK_COPIERS
+#define AMK_COPIERS 0
+#endif
+constexpr u32 THREADS = AMK_WARPS * 32, COROUTINES = THREADS + AMK_COPIERS * 32; // with those of copying warps
 
 // ---- coroutines ----
 // A context begins a thread; from then on jumps go to and fro, which need no system calls.
-static ucontext_t contexts[THREADS], outside;
-static std::vector<char> stacks(THREADS << 16);
-static void* places[THREADS][5];
-static bool started[THREADS], ended[THREADS];
-static u32 running, left;
+static ucontext_t contexts[COROUTINES], outside;
+static std::vector<char> stacks(COROUTINES << 16);
+static void* places[COROUTINES][5];
+static bool started[COROUTINES], ended[COROUTINES];
+static u32 running, left, all_threads;
 static void (*body)(u32 thread);
 
 __attribute__((noinline)) static void go_on() {
-    do running = (running + 1) % THREADS;
+    do running = (running + 1) % all_threads;
     while (ended[running]);
     if (started[running]) __builtin_longjmp(places[running], 1);
     started[running] = true;
@@ -52,9 +56,9 @@ static void enter() {
     if (--left) go_on();
     setcontext(&outside);
 }
-static void run(void (*of)(u32)) {
-    body = of, running = 0, left = THREADS;
-    for (u32 i = 0; i < THREADS; i++) {
+static void run(void (*of)(u32), u32 threads = THREADS) {
+    body = of, running = 0, left = all_threads = threads;
+    for (u32 i = 0; i < threads; i++) {
         getcontext(&contexts[i]);
         contexts[i].uc_stack.ss_sp = &stacks[i << 16], contexts[i].uc_stack.ss_size = 1 << 16;
         makecontext(&contexts[i], enter, 0);
@@ -71,9 +75,8 @@ struct Barrier {
         while (generation == before) next();
     }
 };
-static Barrier of_block = {THREADS, 0, 0}, of_warp[AMK_WARPS], of_some[16];
-static u32 voted[16][2]; // at a barrier of some warps, by its generation
-static u64 exchanged[THREADS];
+static Barrier of_block = {THREADS, 0, 0}, of_warp[COROUTINES / 32];
+static u64 exchanged[COROUTINES];
 
 // The value of another lane.
 template <class T> static T from_lane(T value, u32 lane) {
@@ -92,19 +95,11 @@ static u32 __ballot_sync(u32, bool x) {
     for (u32 lane = 0; lane < 32; lane++) votes |= (u32)from_lane(x, lane) << lane;
     return votes;
 }
-static void sync_warps(u32 barrier, u32 warps) { of_some[barrier].size = warps * 32, of_some[barrier].wait(); }
-static bool any_of_warps(u32 barrier, u32 warps, bool x) {
-    u32& votes = voted[barrier][of_some[barrier].generation % 2];
-    votes |= x;
-    sync_warps(barrier, warps);
-    const bool found = votes;
-    sync_warps(barrier, warps);
-    votes = 0;
-    return found;
-}
 static u32 __popc(u32 x) { return __builtin_popcount(x); }
 static void __syncwarp() { of_warp[running / 32].wait(); }
 static bool any(bool x) { return x; } // all lanes have the same
+static bool all(bool x) { return x; }
+static bool any_lane(bool x) { return __ballot_sync(~0u, x); }
 static u32 __umulhi(u32 a, u32 b) { return (u64)a * b >> 32; }
 static u32 __float_as_uint(float x) { u32 v; memcpy(&v, &x, 4); return v; }
 static float __uint_as_float(u32 v) { float x; memcpy(&x, &v, 4); return x; }

@@ -18,7 +18,6 @@ static float low_half(u32 pair) { // of a normal number
     return ldexpf(1024 + (pair & 1023), (int)(pair >> 10 & 31) - 25);
 }
 static float high_half(u32 pair) { return low_half(pair >> 16); }
-static bool all(bool x) { return x; }
 
 static u32 bytes_of_tile; // of the kind that runs
 #define asm

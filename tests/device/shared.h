@@ -43,19 +43,36 @@ struct Worker {
     void* memory(u32 at) const { return __cvta_shared_to_generic(data + at); }
     u32 row_scratch() const { return data + AMK_SLOTS * AMK_CHUNK; }
     void stamp(int) const {}
+    bool abandoned() const { return false; }
     void stamp_first(int) const {}
 };
 static void await_by_warp(Worker&, const Record&) {}
 #if AMK_WIDE
-// A barrier counts the lanes whose copies are there, a warp for each phase. What a copy brings is there at once.
 constexpr u32 WIDE_MEMORY = AMK_SLOTS * AMK_CHUNK;
-static u64& arrivals(u32 barrier) { return *(u64*)(arena + barrier); }
-static void barrier_expect(u32, u32) {}
-static void arrive_after_copies(u32 barrier) { arrivals(barrier)++; }
-static bool barrier_arrive_last(u32 barrier) { return ++arrivals(barrier) % AMK_WARPS == 0; }
-static void await_stage(const Worker&, u32 barrier, u32 parity) {
-    while ((arrivals(barrier) / 32 & 1) == parity) next();
+static void next_turn() { next(); }
+#include "barriers.h"
+static void before_task(Worker&, const Record&) {}
+static void await_inputs(const Worker& w, const Record&) {
+    if (w.thread() == 0) barrier_arrive(shared_address(&shared.inputs));
 }
+static u32 counted(const u32& counter) { return next_turn(), counter; }
+static void __nanosleep(u32) {}
+static void count_by(u32& counter, u32 number) { counter += number; }
+// A copying warp, as far as attention has it.
+struct Copier {
+    const Params& p;
+    Shared& s;
+    u32 data, warp, lane, tasks;
+
+    template <class F> bool await(F passed) const {
+        while (!passed()) {}
+        return true;
+    }
+    bool await_memory() const { return true; }
+    bool await_inputs() const {
+        return await([&] { return barrier_passed(shared_address(&s.inputs), tasks & 1); });
+    }
+};
 template <class To, class From> static void copy_runs(u32 lane, u32 count, u32 bytes, u32, To to, From from) {
     for (u32 k = lane; k < count; k += 32) memcpy(arena + to(k), from(k), bytes);
 }

@@ -35,7 +35,7 @@ constexpr float LOG2_E = 1.44269504f;
 enum { TRACE_INPUTS, TRACE_PRODUCT, TRACE_GATHERED };
 
 // ---- shared memory: an arena of which addresses are offsets ----
-constexpr u32 RING = 1 << 17;
+constexpr u32 RING = 1 << 16; // descriptions of matrices have 18 bits of an address
 alignas(1024) static u8 arena[RING + 64 * AMK_CHUNK + (1 << 18)];
 static u32 shared_address(const void* p) { return (const u8*)p - arena; }
 static void* __cvta_shared_to_generic(u32 at) { return arena + at; }
@@ -87,7 +87,7 @@ static u32 multiply_bf16(u32 pair, u32 other) {
 
 // ---- tensor cores ----
 struct Fragments { u32 word[6]; };
-static Fragments fragments[THREADS];
+static Fragments fragments[COROUTINES];
 static float element(u32 pair, u32 odd) { return odd ? bf16_high(pair) : bf16_low(pair); }
 static void mma(float (&d)[4], const uint4& a, u32 b0, u32 b1) {
     const u32 lane = running % 32, warp = running - lane;
@@ -102,22 +102,49 @@ static void mma(float (&d)[4], const uint4& a, u32 b0, u32 b1) {
     }
     __syncwarp();
 }
-// Four matrices of 8 rows, each named by a lane; transposed or not.
-static uint4 of_matrices(u32 row, bool transposed) {
+// Products of a warpgroup: a warp has 16 rows of A. Descriptions of matrices are those of `matrices` in wgmma.cuh.
+static float of_matrices(u64 described, u32 row, u32 k) {
+    const u32 at = (described & 0x3fff) + row / 8 * (described >> 32 & 0x3fff) + k / 8 * (described >> 16 & 0x3fff);
+    return element(shared_at<u16>(at * 16 + row % 8 * 16 + k % 8 * 2), 0);
+}
+template <int N, class A> static void add_products(float (&d)[N][4], A a, u64 b) {
+    const u32 lane = running % 32;
+    for (u32 n = 0; n < N; n++)
+        for (u32 i = 0; i < 4; i++)
+            for (u32 k = 0; k < 16; k++) d[n][i] += a(lane / 4 + i / 2 * 8, k) * of_matrices(b, 8 * n + lane % 4 * 2 + i % 2, k);
+}
+template <int N> static void wgmma(float (&d)[N][4], u64 a, u64 b) {
+    add_products(d, [&](u32 row, u32 k) { return of_matrices(a, running / 32 % 4 * 16 + row, k); }, b);
+}
+template <int N> static void wgmma(float (&d)[N][4], const uint4& a, u64 b) {
+    const u32 warp = running / 32 * 32;
+    fragments[running] = {{a.x, a.y, a.z, a.w}};
+    __syncwarp();
+    add_products(d, [&](u32 row, u32 k) { return element(fragments[warp + row % 8 * 4 + k % 8 / 2].word[row / 8 + k / 8 * 2], k % 2); }, b);
+    __syncwarp();
+}
+static void wgmma_begin() {}
+static void wgmma_issue() {}
+static void wgmma_end() {}
+template <int N> static void wgmma_settle(float (&)[N][4]) {}
+// Stores four matrices of 8 rows, each row named by a lane.
+static void store_matrices(u32 row, const uint4& v) {
+    const u32 lane = running % 32, warp = running - lane;
+    fragments[running] = {{v.x, v.y, v.z, v.w, row}};
+    __syncwarp();
+    for (u32 i = 0; i < 4; i++) memcpy(arena + row + i * 4, &fragments[warp + lane % 8 * 4 + i].word[lane / 8], 4);
+    __syncwarp();
+}
+// Four matrices of 8 rows, each named by a lane.
+static uint4 load_matrices(u32 row) {
     const u32 lane = running % 32, warp = running - lane;
     fragments[running].word[0] = row;
     __syncwarp();
     u32 words[4];
-    for (u32 m = 0; m < 4; m++) {
-        const auto at = [&](u32 row, u32 column) { return shared_at<u16>(fragments[warp + m * 8 + row].word[0] + column * 2); };
-        const u32 row = lane / 4, column = lane % 4 * 2;
-        words[m] = transposed ? at(column, row) | at(column + 1, row) << 16 : at(row, column) | at(row, column + 1) << 16;
-    }
+    for (u32 m = 0; m < 4; m++) words[m] = shared_at<u32>(fragments[warp + m * 8 + lane / 4].word[0] + lane % 4 * 4);
     __syncwarp();
     return {words[0], words[1], words[2], words[3]};
 }
-static uint4 load_matrices(u32 row) { return of_matrices(row, false); }
-static uint4 load_transposed(u32 row) { return of_matrices(row, true); }
 static u32 transpose_8x8(u32 v) {
     const u32 lane = running % 32, warp = running - lane;
     fragments[running].word[0] = v;

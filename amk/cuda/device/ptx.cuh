@@ -17,20 +17,8 @@ AMK_DEVICE u32 shared_address(const void* p) { return (u32)__cvta_generic_to_sha
 // in all code that follows.
 AMK_DEVICE bool any(bool x) { return __any_sync(~0u, x); }
 AMK_DEVICE bool all(bool x) { return __all_sync(~0u, x); }
-// Barriers of some warps, numbered 3 to 15.
-AMK_DEVICE void sync_warps(u32 barrier, u32 warps) {
-    asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(warps * 32) : "memory");
-}
-// The same, and whether `x` of any of their threads.
-AMK_DEVICE bool any_of_warps(u32 barrier, u32 warps, bool x) {
-    u32 found;
-    asm volatile("{.reg .pred p, q; setp.ne.u32 p, %3, 0; bar.red.or.pred q, %1, %2, p; "
-                 "selp.u32 %0, 1, 0, q;}"
-                 : "=r"(found)
-                 : "r"(barrier), "r"(warps * 32), "r"((u32)x)
-                 : "memory");
-    return found;
-}
+// The same of lanes that differ, for tests without a GPU, where others are taken to agree.
+AMK_DEVICE bool any_lane(bool x) { return any(x); }
 
 // ---- mbarrier ----
 AMK_DEVICE void barrier_init(u32 bar, u32 count) {
@@ -38,20 +26,6 @@ AMK_DEVICE void barrier_init(u32 bar, u32 count) {
 }
 AMK_DEVICE void barrier_arrive(u32 bar) {
     asm volatile("{ .reg .b64 t; mbarrier.arrive.shared::cta.b64 t, [%0]; }" ::"r"(bar) : "memory");
-}
-// Arrives. Returns whether it is the last one to do so, which comes after all others.
-AMK_DEVICE bool barrier_arrive_last(u32 bar) {
-    u32 last;
-    asm volatile("{ .reg .b64 t; .reg .u32 n; .reg .pred p, q;\n"
-                 "mbarrier.arrive.shared::cta.b64 t, [%1];\n"
-                 "mbarrier.pending_count.b64 n, t;\n"
-                 "setp.eq.u32 p, n, 1;\n"
-                 "@p mbarrier.test_wait.shared::cta.b64 q, [%1], t;\n"
-                 "selp.u32 %0, 1, 0, p; }"
-                 : "=r"(last)
-                 : "r"(bar)
-                 : "memory");
-    return last;
 }
 // Arrives, and has the barrier wait for the bytes of copies to come.
 AMK_DEVICE void barrier_expect(u32 bar, u32 bytes) {
@@ -199,14 +173,14 @@ AMK_DEVICE uint4 load_matrices(u32 row) {
                  : "r"(row));
     return v;
 }
-// Likewise, each matrix transposed: the lane gets words of its columns.
-AMK_DEVICE uint4 load_transposed(u32 row) {
-    uint4 v;
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-                 : "r"(row));
-    return v;
+#if __CUDA_ARCH__ >= 900
+// Stores four matrices, as `load_matrices` loads them.
+AMK_DEVICE void store_matrices(u32 row, const uint4& v) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
+                 "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+                 : "memory");
 }
+#endif
 AMK_DEVICE uint2 load_shared_two(u32 address) {
     uint2 v;
     asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(address));
@@ -247,6 +221,12 @@ AMK_DEVICE u32 load_shared_atomic(const u32* p) {
 AMK_DEVICE void count_up(u32& counter) {
     asm volatile("{ .reg .u32 n; ld.shared.u32 n, [%0]; add.u32 n, n, 1;\n"
                  "st.release.cta.shared.u32 [%0], n; }" ::"r"(shared_address(&counter))
+                 : "memory");
+}
+// Likewise, by several threads, each by a number.
+AMK_DEVICE void count_by(u32& counter, u32 number) {
+    asm volatile("red.release.cta.shared.add.u32 [%0], %1;" ::"r"(shared_address(&counter)),
+                 "r"(number)
                  : "memory");
 }
 AMK_DEVICE u32 counted(const u32& counter) {

@@ -42,7 +42,7 @@ AMK_DEVICE void begin_stages(Shared& s) {
         barrier_init(shared_address(s.stage_full + i), 33),
             barrier_init(shared_address(s.stage_empty + i), AMK_WARPS),
             barrier_init(shared_address(s.cache_full + i), 33),
-            barrier_init(shared_address(s.cache_empty + i), AMK_WARPS);
+            s.cache_ready[i] = s.cache_read[i] = 0;
     if (threadIdx.x == 0)
         barrier_init(shared_address(&s.inputs), 1),
             barrier_init(shared_address(&s.copiers), AMK_COPIERS), s.groups = 0, s.cache_blocks = 0;

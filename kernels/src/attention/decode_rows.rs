@@ -29,8 +29,11 @@ pub(crate) const PARTS: RecordKind =
     };
 
 /// Records of attention of blocks of rows.
-pub(crate) const ATTEND_ROWS: RecordKind =
-    RecordKind { dispatch: attend_wide, ..RecordKind::new("ATTEND_ROWS", attend_rows) };
+pub(crate) const ATTEND_ROWS: RecordKind = RecordKind {
+    dispatch: attend_wide,
+    awaits: is_long, // and tells the copying warps
+    ..RecordKind::new("ATTEND_ROWS", attend_rows)
+};
 
 /// Records that join these splits.
 pub(crate) const JOIN_PARTS: RecordKind = RecordKind { dispatch: join_splits, ..RecordKind::new("JOIN_PARTS", join) };
@@ -49,6 +52,16 @@ fn wide(plan: &Plan, function: &str) -> Option<String> {
 /// Renders the call that attends to all positions.
 fn attend_wide(plan: &Plan) -> Option<String> {
     wide(plan, if is_long(plan) { "attend_long" } else { "attend_block" })
+}
+
+/// Renders `copy_other`, by which copying warps bring the positions of long steps.
+pub(crate) fn copies(plan: &Plan) -> String {
+    if !plan.is_wide() {
+        return String::new();
+    }
+    let calls = by_kind(plan, "any", |form| format!("return copy_blocks<{form}>(c, r)")).filter(|_| is_long(plan));
+    let calls = calls.map_or(String::new(), |calls| format!("if (any(r.op == OP_ATTEND_ROWS)) {{ {calls}; }} "));
+    format!("AMK_DEVICE bool copy_other(Copier& c, const Record& r) {{ {calls}return true; }}\n")
 }
 
 /// Renders the call for plans with narrow steps.

@@ -13,7 +13,7 @@ mod split;
 mod window;
 
 pub(crate) use decode::{JOIN, SPLIT};
-pub(crate) use decode_rows::{APPEND, ATTEND_ROWS, JOIN_PARTS, PARTS, step_rows};
+pub(crate) use decode_rows::{APPEND, ATTEND_ROWS, JOIN_PARTS, PARTS, copies, step_rows};
 pub use form::{AttentionForm, RotaryTable};
 pub(crate) use form::{cache_of, defines};
 pub(crate) use group::Attentions;

@@ -1,394 +1,266 @@
 // Attention for steps of so many rows that they belong to long prompts and read the same positions.
 // A task has the queries of a kv head for some rows.
 //
-// The positions come through the memory of the ring in blocks of 64. A set of rows has up to 64
-// queries. A team of warpgroups has a set and a share of the positions, every n-th block; where the
-// rows of a task are of several sequences, it goes over the positions of each.
+// The positions come through the memory of the ring in blocks of 64 (`blocks.cuh`). A set of rows
+// has up to 64 queries. A warpgroup, or a team of two with a half of the values' elements each, has
+// a set and a share of the positions, every n-th block; where the rows of a task are of several
+// sequences, it goes over the positions of each.
 //
-// Keys are A, a set's queries the columns of B: a warp has the scores of 16 positions, a warpgroup
-// of the team those of its own queries. Values are A, too, and the weights of all queries the rows
-// of B: a warp has the sums of 16 elements. So a fragment of the cache is read once or twice.
-// What is added for a row does not depend on the other rows.
+// Queries are A, 16 a warp, keys B, then the weights of positions A and values B (Shah et al.,
+// FlashAttention-3, 2024, section 3): scores become weights in the registers where they are, and no
+// warp waits for another one. What is added for a row does not depend on the other rows.
 #pragma once
-#include "../linear/stages.cuh"
-#include "wide.cuh"
+#include "blocks.cuh"
 
 #if AMK_WIDE
-template <class A> struct PromptBlock {
-    // Of a set: columns, rows of the step, and their queries.
-    static constexpr u32 COLUMNS = 64, SET = COLUMNS / A::GROUP, QUERIES = SET * A::GROUP;
-    // Warpgroups of a team, each with up to 64 elements; columns whose scores each computes.
-    static constexpr u32 TEAM = A::HEAD_DIM <= 64    ? 1
-                                : A::HEAD_DIM <= 128 ? 2
-                                                     : 4,
-                         OWN = COLUMNS / TEAM;
-    static constexpr u32 TEAMS = AMK_WARPS / 4 / TEAM, SETS = (AMK_ROW_BLOCK + SET - 1) / SET;
-    static constexpr u32 SHARES = TEAMS / SETS; // of the positions, a team each
-    // Of each team: the weights of a block, or what its warps exchange.
-    static constexpr u32 WEIGHT_BYTES = 64 * LINE, WEIGHTS_END = TEAMS * WEIGHT_BYTES;
-    // The rows' turns lie where all this does later.
-    static constexpr u32 TURNS = AMK_ROW_BLOCK * TURN_BYTES,
-                         QUERY_BYTES = (A::HEAD_DIM + 63) / 64 * COLUMNS * LINE, // of a set
-        QUERIES_AT = ((TURNS > WEIGHTS_END ? TURNS : WEIGHTS_END) + 1023) / 1024 * 1024,
-                         CACHE_AT = QUERIES_AT + SETS * QUERY_BYTES,
-                         FIT = (WIDE_MEMORY - CACHE_AT) / A::BLOCK_BYTES,
-                         BLOCKS = FIT < WIDE_STAGES ? FIT : WIDE_STAGES; // in memory
-    // When all positions are read. Neighbouring outputs are in different banks.
-    static constexpr u32 SHARES_AT = WEIGHTS_END,
-                         OUTPUTS_AT = SHARES_AT + TEAMS * COLUMNS * sizeof(float2),
-                         OUTPUT = (A::HEAD_DIM + 8) * 4,
-                         END = OUTPUTS_AT + TEAMS * COLUMNS * OUTPUT;
-    static_assert(TEAMS * COLUMNS * 4 <= sizeof(Kept::running), "a place for the maxima");
-    static_assert(SETS <= TEAMS && CACHE_AT < WIDE_MEMORY && BLOCKS > 1 && END <= WIDE_MEMORY,
-                  "unsupported block of rows");
-    // Where a pair of a query's elements is, in the order of a fragment's.
-    AMK_DEVICE static u32 query_at(u32 set, u32 query, u32 d) {
-        const u32 at = d % 64 / 16 * 32 + (d % 16 / 4 + d % 4 / 2 * 4) * 4;
-        return QUERIES_AT + set * QUERY_BYTES +
-               input_place(COLUMNS * LINE, query, d / 64 * 8 + at / 16) + at % 16;
-    }
-};
-
-// The blocks of positions that a task goes over, one sequence of its rows after the other.
-// The rows of a sequence are in order.
-template <class A> struct BlockWalk {
-    u32 end;         // of the task's rows
-    u32 from, until; // the rows of the sequence
-    u32 block, last; // of its positions
-
-    AMK_DEVICE BlockWalk(const Worker& w, u32 first, u32 end) : end(end) { begin(w, first); }
-    AMK_DEVICE void begin(const Worker& w, u32 row) {
-        from = until = row;
-        if (any(ended())) return;
-        const u32 pages = w.s.rows[row].pages;
-        u32 same;
-        do {
-            const u32 of_lane = until + w.lane;
-            same = __ballot_sync(~0u, of_lane < end && w.s.rows[of_lane].pages == pages);
-            until += __popc(same & ~(same + 1)); // those before the first other one
-        } while (any(same == ~0u));
-        block = A::begin(w.s.rows[from].pos) / 64, last = w.s.rows[until - 1].pos / 64;
-    }
-    AMK_DEVICE bool ended() const { return from >= end; }
-    // Pieces of 32 positions of the block that have some of the sequence.
-    AMK_DEVICE u32 pieces(const Worker& w) const {
-        return block < last ? 2 : w.s.rows[until - 1].pos / 32 % 2 + 1;
-    }
-    // Goes on by `n` blocks.
-    AMK_DEVICE void skip(const Worker& w, u32 n) {
-        while (any(!ended() && block + n > last)) n -= last + 1 - block, begin(w, until);
-        block += n;
-    }
-};
-
-// The blocks of a task in memory. Each is replaced by the warp that is the last one to read it.
-template <class A> struct BlockCopies {
-    using B = PromptBlock<A>;
-    u32 number; // of the block in the launch
-    u32 full;   // the barrier of the first place
-
-    AMK_DEVICE explicit BlockCopies(const Worker& w)
-        : number(w.s.cache_blocks), full(shared_address(w.s.cache_full)) {}
-    AMK_DEVICE static u32 place(u32 number) { return number % B::BLOCKS; }
-    AMK_DEVICE static u32 at(const Worker& w, u32 number) {
-        return w.data + B::CACHE_AT + place(number) * A::BLOCK_BYTES;
-    }
-    // The number of the page that has the block that `walk` is at.
-    AMK_DEVICE static const u32* page(const Worker& w, const BlockWalk<A>& walk) {
-        return w.p.page_tables + w.s.rows[walk.from].pages + A::entry(walk.block);
-    }
-    // Asks for a block on a page, by a warp, and for the number of the page that is in its place
-    // after it.
-    AMK_DEVICE void request(const Worker& w, const Record& r, BlockWalk<A> walk, u32 number,
-                            u64 page) const {
-        const u8* from = w.p.kv + A::in_page(page, r.layer, r.row);
-        const u32 barrier = full + 8 * place(number), bytes = walk.pieces(w) * 2 * A::GROUP_BYTES;
-        if (w.lane == 0) barrier_expect(barrier, bytes);
-        copy_runs(
-            w.lane, 1, bytes, barrier, [&](u32) { return at(w, number); },
-            [&](u32) { return from; });
-        walk.skip(w, B::BLOCKS);
-        if (w.lane == 0 && !walk.ended())
-            copy_4(shared_address(w.s.cache_page + place(number)), this->page(w, walk));
-        arrive_after_copies(barrier);
-    }
-    // Asks for the first blocks, each by a warp.
-    AMK_DEVICE void begin(const Worker& w, const Record& r, BlockWalk<A> walk) const {
-        if (w.warp >= B::BLOCKS) return;
-        walk.skip(w, w.warp);
-        if (any(!walk.ended())) request(w, r, walk, number + w.warp, *page(w, walk));
-    }
-    AMK_DEVICE void await(const Worker& w) const {
-        await_stage(w, full + 8 * place(number), number / B::BLOCKS & 1);
-    }
-    // The warp has read the block, which `walk` is at.
-    AMK_DEVICE void release(const Worker& w, const Record& r, BlockWalk<A> walk) {
-        __syncwarp();
-        bool last = false;
-        if (w.lane == 0)
-            last = barrier_arrive_last(shared_address(w.s.cache_empty + place(number)));
-        if (any(__shfl_sync(~0u, last, 0))) {
-            walk.skip(w, B::BLOCKS);
-            if (any(!walk.ended()))
-                request(w, r, walk, number + B::BLOCKS, w.s.cache_page[place(number)]);
-        }
-        number++;
-    }
-};
-
-// Online softmax of a set's queries over a share of the positions, by a warp of a team. A lane has
-// two columns of every 8, and two rows of A.
+// Online softmax of a warp's 16 queries over a share of the positions. A lane has queries
+// `lane / 4` and 8 more, and two positions of every 8.
 template <class A> struct PromptFlash {
-    using B = PromptBlock<A>;
-    static constexpr u32 FEW = 4; // fragments of keys in registers
+    using M = PromptMemory<A>;
+    static constexpr u32 ELEMENTS = A::OUT_TILES * 16;
+    // Halves of a block at once: the first or the last 8 of each 16 positions. Registers are short.
+    static constexpr u32 HALVES = ELEMENTS <= 64 ? 2 : 1;
     // Scores grow by so much before sums are rescaled: the exponents of weights have room.
     static constexpr float RISE = 32;
-    float o[B::COLUMNS / 8][4]; // sums of elements of the values
-    float sum[B::OWN / 8][2];   // sums of weights, of the lane's positions
-    u32 team, part, set;        // part: of the team
-    u32 memory;                 // its shared address
+    typedef float Scores[HALVES][4][4]; // of each 16 positions
+    float o[ELEMENTS / 8][4];           // sums of elements of the values
+    float sum[2], top[2];               // of weights, of the lane's positions; maxima of scores
+    u32 team, part, set;                // part: of the team
 
     AMK_DEVICE explicit PromptFlash(const Worker& w)
-        : o(), sum(), team(w.warp / (4 * B::TEAM)), part(w.warp / 4 % B::TEAM),
-          set(team / B::SHARES), memory(w.data) {
-        if (of_team(w) < B::COLUMNS) store_shared(tops(w) + 4 * of_team(w), -1e30f, true);
-    }
-    AMK_DEVICE u32 share() const { return team % B::SHARES; }
-    // The thread's number in the team.
-    AMK_DEVICE u32 of_team(const Worker& w) const { return w.thread() - team * B::TEAM * 128; }
-    // What scores are relative to, of each column.
-    AMK_DEVICE u32 tops(const Worker& w) const {
-        return shared_address(w.s.running) + team * B::COLUMNS * 4;
-    }
-    AMK_DEVICE u32 weights() const { return memory + team * B::WEIGHT_BYTES; }
-    // What a warp has for the columns of the team.
-    AMK_DEVICE u32 of_warp(u32 warp) const { return weights() + warp % 4 * B::COLUMNS * 4; }
-    // What sums are multiplied by when the maxima rise.
-    AMK_DEVICE u32 factors() const { return weights() + 4 * B::COLUMNS * 4; }
-    AMK_DEVICE void sync_team() const { sync_warps(3 + team, 4 * B::TEAM); }
-    // The lane's first column of 8, of the team's or the warpgroup's.
-    AMK_DEVICE static u32 column(const Worker& w, u32 b) { return 8 * b + 2 * (w.lane & 3); }
-    AMK_DEVICE u32 own_column(const Worker& w, u32 b) const { return part * B::OWN + column(w, b); }
+        : o(), sum(), top{-1e30f, -1e30f}, team(w.warp / (4 * A::TEAM)), part(w.warp / 4 % A::TEAM),
+          set(team / M::SHARES) {}
+    AMK_DEVICE u32 share() const { return team % M::SHARES; }
+    // The lane's first query, of the set.
+    AMK_DEVICE static u32 query(const Worker& w) { return w.warp % 4 * 16 + (w.lane >> 2); }
 
     // Adds a block of 64 positions from `first` on, at shared address `block`. `within`: all of
-    // them count for all rows of the set. `pieces` of 32 are there.
+    // them count for all rows of the set. Else those before `limit(query)` do, and in its window.
     template <class L>
-    AMK_DEVICE void add(Worker& w, u32 block, u32 first, u32 pieces, bool within, L limit) {
-        float s[B::OWN / 8][4];
-        multiply_keys(w, block, s);
-        limit_scores(w, first, within, limit, s);
-        float2 top[B::OWN / 8];
-        // All warps have multiplied by the weights before.
-        if (any_of_warps(3 + team, 4 * B::TEAM, rises(w, s, top))) {
+    AMK_DEVICE void add(const Worker& w, u32 block, u32 first, bool within, L limit) {
+#pragma unroll 1
+        for (u32 half = 0; half < 2; half += HALVES) {
+            Scores s;
+            multiply_keys(w, block, half, s);
+            limit_scores(w, first + 8 * half, within, limit, s);
             raise(w, s);
-            load_tops(w, top);
-        }
-        weigh(w, s, top);
-        uint4 value[4];
-        load_values(w, block, pieces, value);
-        sync_team();
-        multiply_values(w, value);
-#pragma unroll
-        for (int b = 0; b < B::OWN / 8; b++)
-            sum[b][0] += s[b][0] + s[b][2], sum[b][1] += s[b][1] + s[b][3];
-        wgmma_end();
-    }
-    AMK_DEVICE void multiply_keys(const Worker& w, u32 block, float (&s)[B::OWN / 8][4]) const {
-#pragma unroll
-        for (int b = 0; b < B::OWN / 8; b++) s[b][0] = s[b][1] = s[b][2] = s[b][3] = 0;
-        const u32 keys = block + w.warp % 4 * A::GROUP_BYTES + w.lane * CACHE_LANE;
-        const u32 queries = memory + B::QUERIES_AT + set * B::QUERY_BYTES + part * B::OWN * LINE;
-#pragma unroll
-        for (int from = 0; from < A::TILES; from += FEW) {
-            uint4 key[FEW];
-#pragma unroll
-            for (int j = 0; j < FEW && from + j < A::TILES; j++)
-                key[j] = load_shared_tile(keys + (from + j) * CACHE_TILE);
-            wgmma_begin();
-#pragma unroll
-            for (int j = 0; j < FEW && from + j < A::TILES; j++)
-                multiply_columns<B::OWN>(w.lane, s, key[j],
-                                         queries + (from + j) / 4 * (B::COLUMNS * LINE) +
-                                             (from + j) % 4 * 32);
-            wgmma_issue();
-            wgmma_end();
+            uint4 weights[HALVES][2];
+            weigh(w, s, weights);
+            multiply_values(w, block + M::GROUP_BYTES / 2, half, weights);
         }
     }
-    // Turns products of keys and queries into scores, those of positions that count for the query.
-    template <class L>
-    AMK_DEVICE void limit_scores(const Worker& w, u32 first, bool within, L limit,
-                                 float (&s)[B::OWN / 8][4]) const {
+    AMK_DEVICE void multiply_keys(const Worker& w, u32 block, u32 half, Scores& s) const {
 #pragma unroll
-        for (int b = 0; b < B::OWN / 8; b++)
+        for (int h = 0; h < HALVES; h++)
 #pragma unroll
-            for (int i = 0; i < 4; i++) s[b][i] = score<A>(w, s[b][i]);
-        if (any(within)) return;
-        const u32 position = first + w.warp % 4 * 16 + (w.lane >> 2);
-#pragma unroll
-        for (int b = 0; b < B::OWN / 8; b++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const u32 end = limit(own_column(w, b) + i % 2);
-                if (!Flash<A>::has(position + i / 2 * 8, end, end))
-                    s[b][i] = __uint_as_float(0xff800000u);
-            }
-    }
-    AMK_DEVICE void load_tops(const Worker& w, float2 (&top)[B::OWN / 8]) const {
-#pragma unroll
-        for (int b = 0; b < B::OWN / 8; b++)
-            top[b] = load_shared_pair(tops(w) + 4 * own_column(w, b));
-    }
-    // Whether a score is too far above the maximum so far.
-    AMK_DEVICE bool rises(const Worker& w, const float (&s)[B::OWN / 8][4],
-                          float2 (&top)[B::OWN / 8]) const {
-        load_tops(w, top);
-        bool above = false;
-#pragma unroll
-        for (int b = 0; b < B::OWN / 8; b++)
-            above |= fmaxf(s[b][0], s[b][2]) > top[b].x + RISE ||
-                     fmaxf(s[b][1], s[b][3]) > top[b].y + RISE;
-        return above;
-    }
-    // Rescales to the maxima of the columns that have risen.
-    AMK_DEVICE void raise(const Worker& w, const float (&s)[B::OWN / 8][4]) {
-#pragma unroll
-        for (int b = 0; b < B::OWN / 8; b++)
-            store_of_warp(w, b, fmaxf(s[b][0], s[b][2]), fmaxf(s[b][1], s[b][3]),
-                          [](float x, float y) { return fmaxf(x, y); });
-        sync_team();
-        if (const u32 column = of_team(w); column < B::COLUMNS) {
-            float most = load_shared_one(of_warp(0) + 4 * column);
-            for (u32 warp = 1; warp < 4; warp++)
-                most = fmaxf(most, load_shared_one(of_warp(warp) + 4 * column));
-            const u32 at = tops(w) + 4 * column;
-            const float top = load_shared_one(at), next = most > top + RISE ? most : top;
-            store_shared(at, next, true);
-            store_shared(factors() + 4 * column, exp2_fast(top - next), true);
-        }
-        sync_team();
-#pragma unroll
-        for (int b = 0; b < B::COLUMNS / 8; b++) {
-            const float2 by = load_shared_pair(factors() + 4 * column(w, b));
-            o[b][0] *= by.x, o[b][1] *= by.y, o[b][2] *= by.x, o[b][3] *= by.y;
-        }
-#pragma unroll
-        for (int b = 0; b < B::OWN / 8; b++) {
-            const float2 by = load_shared_pair(factors() + 4 * own_column(w, b));
-            sum[b][0] *= by.x, sum[b][1] *= by.y;
-        }
-        sync_team(); // the factors lie where weights come
-    }
-    // Stores what a warp's lanes have for two of the warpgroup's columns.
-    template <class F>
-    AMK_DEVICE void store_of_warp(const Worker& w, u32 b, float x, float y, F join) const {
-#pragma unroll
-        for (u32 by = 4; by <= 16; by *= 2)
-            x = join(x, __shfl_xor_sync(~0u, x, by)), y = join(y, __shfl_xor_sync(~0u, y, by));
-        const u32 to = of_warp(w.warp) + 4 * own_column(w, b);
-        store_shared(to, x, w.lane < 4), store_shared(to + 4, y, w.lane < 4);
-    }
-    // Turns scores into weights, and stores these.
-    AMK_DEVICE void weigh(const Worker& w, float (&s)[B::OWN / 8][4],
-                          const float2 (&top)[B::OWN / 8]) const {
-        const u32 position = w.warp % 4 * 16 + (w.lane >> 2);
-#pragma unroll
-        for (int b = 0; b < B::OWN / 8; b++) {
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                s[b][i] = exp2_fast(s[b][i] - (i % 2 ? top[b].y : top[b].x));
-            const u32 to =
-                weights() + input_place(0, position, part * B::OWN / 8 + b) + (w.lane & 3) * 4;
-            store_shared(to, __uint_as_float(pack_bf16(s[b][0], s[b][1])), true);
-            store_shared(to + 8 * LINE, __uint_as_float(pack_bf16(s[b][2], s[b][3])), true);
-        }
-        fence_shared_copies();
-    }
-    AMK_DEVICE void load_values(const Worker& w, u32 block, u32 pieces, uint4 (&value)[4]) const {
-        // Elements beyond the last tile are nobody's.
-        const u32 tile = min(part * 4 + w.warp % 4, A::TILES - 1u);
-        const u32 values = block + A::GROUP_BYTES / 2 + tile * CACHE_TILE + w.lane * CACHE_LANE;
-#pragma unroll
-        for (int i = 0; i < 4; i++) {
-            value[i] = load_shared_tile(values + i * A::GROUP_BYTES);
-            if (i / 2 >= pieces) value[i] = make_uint4(0, 0, 0, 0); // nothing has come there
-        }
-    }
-    // Begins to multiply by the weights.
-    AMK_DEVICE void multiply_values(const Worker& w, const uint4 (&value)[4]) {
+            for (int i = 0; i < 4; i++) s[h][i][0] = s[h][i][1] = s[h][i][2] = s[h][i][3] = 0;
+        const u32 queries = w.data + M::QUERIES_AT + set * M::QUERY_BYTES;
         wgmma_begin();
 #pragma unroll
-        for (int i = 0; i < 4; i++) multiply_rows(w.lane, o, value[i], weights() + i * 16 * LINE);
+        for (int tile = 0; tile < A::TILES; tile++)
+#pragma unroll
+            for (u32 h = 0; h < HALVES; h++)
+                multiply_tile(w, s[h], queries + tile * M::QUERY_TILE, block, tile, half + h);
         wgmma_issue();
+        wgmma_end();
+#pragma unroll
+        for (int h = 0; h < HALVES; h++) wgmma_settle(s[h]);
     }
-    // Stores the team's share, behind the weights.
-    AMK_DEVICE void store(Worker& w) const {
-        w.sync(); // all have multiplied by the weights
+    // Adds a tile of queries times keys of half the positions.
+    AMK_DEVICE static void multiply_tile(const Worker& w, float (&s)[4][4], u32 queries, u32 block,
+                                         u32 tile, u32 half) {
+#if __CUDA_ARCH_FEAT_SM90_ALL
+        wgmma(s, matrices(queries, 128, 256),
+              matrices(block + tile * M::TILE + half * 256, 128, M::GROUP_BYTES));
+#else
+        const uint4 q = load_matrices(queries + w.warp % 4 * M::TILE + M::matrix_row(w.lane));
 #pragma unroll
-        for (int b = 0; b < B::OWN / 8; b++)
-            store_of_warp(w, b, sum[b][0], sum[b][1], [](float x, float y) { return x + y; });
-        w.sync();
-        if (const u32 column = of_team(w); column < B::COLUMNS) {
-            float sum = 0;
-            for (u32 warp = 0; warp < 4; warp++) sum += load_shared_one(of_warp(warp) + 4 * column);
-            ((float2*)w.memory(B::SHARES_AT))[team * B::COLUMNS + column] =
-                make_float2(load_shared_one(tops(w) + 4 * column), sum);
+        for (int i = 0; i < 4; i++) {
+            const uint4 k = load_shared_tile(block + i * A::GROUP_BYTES + tile * CACHE_TILE +
+                                             w.lane * CACHE_LANE);
+            mma(s[i], q, half ? k.y : k.x, half ? k.w : k.z);
         }
-        const u32 tile = part * 4 + w.warp % 4;
-        if (tile >= A::TILES) return;
+#endif
+    }
+    // Without a bound on scores, products are scaled when weights are made of them.
+    AMK_DEVICE static float scale(const Worker& w) { return A::CAP ? 1 : LOG2_E * w.p.score_scale; }
+    // Turns products into scores, those of positions that count for the query.
+    template <class L>
+    AMK_DEVICE void limit_scores(const Worker& w, u32 first, bool within, L limit,
+                                 Scores& s) const {
+        if constexpr (A::CAP != 0) {
 #pragma unroll
-        for (int b = 0; b < B::COLUMNS / 8; b++)
+            for (int h = 0; h < HALVES; h++)
 #pragma unroll
-            for (int i = 0; i < 2; i++) {
-                const u32 output = team * B::COLUMNS + column(w, b) + i;
-                *(float2*)w.memory(B::OUTPUTS_AT + output * B::OUTPUT +
-                                   (tile * 16 + (w.lane >> 2) * 2) * 4) =
-                    make_float2(o[b][i], o[b][i + 2]);
+                for (int i = 0; i < 16; i++) s[h][i / 4][i % 4] = score<A>(w, s[h][i / 4][i % 4]);
+        }
+        if (any(within)) return;
+        const u32 position = first + 2 * (w.lane & 3);
+        const u32 ends[2] = {limit(query(w)), limit(query(w) + 8)};
+#pragma unroll
+        for (int h = 0; h < HALVES; h++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+#pragma unroll
+                for (int j = 0; j < 4; j++) {
+                    const u32 end = ends[j / 2];
+                    if (!Flash<A>::has(position + 8 * h + 16 * i + j % 2, end, end))
+                        s[h][i][j] = __uint_as_float(0xff800000u);
+                }
+    }
+    // Rescales to the maxima of the queries whose scores rise too far above the one so far.
+    AMK_DEVICE void raise(const Worker& w, const Scores& s) {
+        float most[2] = {s[0][0][0], s[0][0][2]};
+#pragma unroll
+        for (int h = 0; h < HALVES; h++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                most[0] = fmaxf(most[0], fmaxf(s[h][i][0], s[h][i][1])),
+                most[1] = fmaxf(most[1], fmaxf(s[h][i][2], s[h][i][3]));
+        float bound[2];
+#pragma unroll
+        for (int i = 0; i < 2; i++) most[i] *= scale(w), bound[i] = top[i] + RISE;
+        if (!any_lane(most[0] > bound[0] || most[1] > bound[1])) return;
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            most[i] = fmaxf(most[i], __shfl_xor_sync(~0u, most[i], 1));
+            most[i] = fmaxf(most[i], __shfl_xor_sync(~0u, most[i], 2));
+            const float next = most[i] > bound[i] ? most[i] : top[i], by = exp2_fast(top[i] - next);
+            top[i] = next, sum[i] *= by;
+#pragma unroll
+            for (int b = 0; b < ELEMENTS / 8; b++) o[b][2 * i] *= by, o[b][2 * i + 1] *= by;
+        }
+    }
+    // Turns scores into weights, fragments of every 32 positions.
+    AMK_DEVICE void weigh(const Worker& w, Scores& s, uint4 (&weights)[HALVES][2]) {
+        const float by = scale(w);
+#pragma unroll
+        for (int h = 0; h < HALVES; h++)
+#pragma unroll
+            for (int i = 0; i < 4; i++) {
+#pragma unroll
+                for (int j = 0; j < 4; j++)
+                    s[h][i][j] = exp2_fast(fmaf(s[h][i][j], by, -top[j / 2]));
+                sum[0] += s[h][i][0] + s[h][i][1], sum[1] += s[h][i][2] + s[h][i][3];
+                const u32 low = pack_bf16(s[h][i][0], s[h][i][1]),
+                          high = pack_bf16(s[h][i][2], s[h][i][3]);
+                uint4& of = weights[h][i / 2];
+                if (i % 2)
+                    of.z = low, of.w = high;
+                else
+                    of.x = low, of.y = high;
             }
     }
+    AMK_DEVICE void multiply_values(const Worker& w, u32 values, u32 half,
+                                    const uint4 (&weights)[HALVES][2]) {
+        wgmma_begin();
+#pragma unroll
+        for (u32 h = 0; h < HALVES; h++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                add_values<0>(w, weights[h][i], values + 2 * i * M::GROUP_BYTES, half + h);
+        wgmma_issue();
+        wgmma_end();
+        wgmma_settle(o);
+    }
+    // Adds the values of half of 32 positions, from element `FROM` of the warpgroup's on.
+    template <u32 FROM>
+    AMK_DEVICE void add_values(const Worker& w, const uint4& weights, u32 values, u32 half) {
+#if __CUDA_ARCH_FEAT_SM90_ALL
+        constexpr u32 LEFT = ELEMENTS - FROM, NOW = LEFT >= 128  ? 128
+                                                    : LEFT >= 64 ? 64
+                                                    : LEFT >= 32 ? 32
+                                                                 : 16;
+        const u32 at = values + (part * ELEMENTS + FROM) / 16 * M::TILE + half * 128;
+        wgmma(*(float (*)[NOW / 8][4])(o + FROM / 8), weights, matrices(at, M::GROUP_BYTES, 256));
+        if constexpr (FROM + NOW < ELEMENTS) add_values<FROM + NOW>(w, weights, values, half);
+#else
+        const u32 first = values + part * A::OUT_TILES * CACHE_TILE + w.lane * CACHE_LANE;
+#pragma unroll
+        for (int j = 0; j < A::OUT_TILES; j++) {
+            const uint4 low = load_shared_tile(first + j * CACHE_TILE),
+                        high = load_shared_tile(first + A::GROUP_BYTES + j * CACHE_TILE);
+            mma(o[2 * j], weights, half ? low.z : low.x, half ? high.z : high.x);
+            mma(o[2 * j + 1], weights, half ? low.w : low.y, half ? high.w : high.y);
+        }
+#endif
+    }
+    // Stores the share, when no warp reads positions any more.
+    AMK_DEVICE void store(const Worker& w) const {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            float all = sum[i] + __shfl_xor_sync(~0u, sum[i], 1);
+            all += __shfl_xor_sync(~0u, all, 2);
+            const u32 at = team * M::COLUMNS + query(w) + 8 * i;
+            if ((w.lane & 3) == 0 && part == 0)
+                ((float2*)w.memory(M::SHARES_AT))[at] = make_float2(top[i], all);
+            const u32 to =
+                w.data + M::OUTPUTS_AT + at * M::OUTPUT + (part * ELEMENTS + 4 * (w.lane & 3)) * 4;
+            // A lane has 4 elements of a tile, by turns of the even and of the odd ones.
+#pragma unroll
+            for (int j = 0; j < A::OUT_TILES; j++) {
+                const float (&even)[4] = o[2 * j], (&odd)[4] = o[2 * j + 1];
+                store_shared(to + 64 * j,
+                             make_uint4(__float_as_uint(even[2 * i]), __float_as_uint(odd[2 * i]),
+                                        __float_as_uint(even[2 * i + 1]),
+                                        __float_as_uint(odd[2 * i + 1])));
+            }
+        }
+    }
 };
+
+// The ends of the positions of the task's rows.
+AMK_DEVICE u32* row_ends(const Worker& w) {
+    static_assert(AMK_ROW_BLOCK * 4 <= sizeof(Kept::running), "a place for each row");
+    return (u32*)w.s.running;
+}
 
 // Attends with a set's queries to the team's share of the positions of the task's rows.
 template <class A>
-AMK_DEVICE void attend_prompt(Worker& w, const Record& r, PromptFlash<A>& f, BlockWalk<A> walk) {
-    using B = PromptBlock<A>;
-    const u32 begin = r.aux + f.set * B::SET;
-    BlockCopies<A> copies(w);
+AMK_DEVICE void attend_prompt(Worker& w, const Record& r, PromptFlash<A>& f, u32 end) {
+    using M = PromptMemory<A>;
+    const u32 begin = r.aux + f.set * M::SET, *const ends = row_ends(w);
+    u32 number = w.s.cache_blocks;
 #pragma unroll 1
-    while (any(!walk.ended())) {
-        copies.await(w);
+    for (BlockWalk<A> walk(w.s, w.lane, r.aux, end); any(!walk.ended());
+         walk.skip(w.s, w.lane, 1), number++) {
+        if (any(walk.block % M::SHARES != f.share())) continue;
+        while (!M::has_count(w.s.cache_ready, number, M::laid_out(number)))
+            if (any(w.abandoned())) break;
         const u32 first = walk.block * 64, from = max(begin, walk.from),
-                  until = min(begin + B::SET, walk.until);
-        if (any(from < until && walk.block % B::SHARES == f.share())) {
-            const u32 least = w.s.rows[from].pos + 1, most = w.s.rows[until - 1].pos + 1;
+                  until = min(begin + M::SET, walk.until);
+        if (any(from < until)) {
+            const u32 least = ends[from - r.aux], most = ends[until - 1 - r.aux];
             const bool some = first < most && (!A::WINDOW || first + 64 + A::WINDOW > least);
-            const bool within = until - from == B::SET && first + 64 <= least &&
+            const bool within = until - from == M::SET && first + 64 <= least &&
                                 (!A::WINDOW || first + A::WINDOW >= most);
             if (any(some))
-                f.add(w, copies.at(w, copies.number), first, walk.pieces(w), within,
-                      [&](u32 query) {
-                          const u32 row = begin + query / A::GROUP;
-                          return row >= from && row < until ? w.s.rows[row].pos + 1 : 0;
-                      });
+                f.add(w, M::place_at(w.data, number), first, within, [&](u32 query) {
+                    const u32 row = begin + query / A::GROUP;
+                    return row >= from && row < until ? ends[row - r.aux] : 0;
+                });
         }
-        copies.release(w, r, walk);
-        walk.skip(w, 1);
+        __syncwarp();
+        // For the warps of other shares, too, who pass by.
+        if (w.lane == 0) count_by(w.s.cache_read[M::place(number)], M::SHARES);
     }
-    if (w.thread() == 0) w.s.cache_blocks = copies.number;
+    w.sync();
+    if (w.thread() == 0) w.s.cache_blocks = number;
 }
 
 template <class A> AMK_DEVICE void attend_long(Worker& w, const Record& r) {
-    using B = PromptBlock<A>;
+    using M = PromptMemory<A>;
     const u32 end = min(r.aux + r.units, w.p.row_count);
-    if (end <= r.aux) return;
-    if (w.lane == 0) fence_copies(); // the positions were written by stores
-    const BlockWalk<A> walk(w, r.aux, end);
-    BlockCopies<A>(w).begin(w, r, walk);
-    load_queries<A, B>(w, r, end);
-    PromptFlash<A> f(w);
-    fence_shared_copies();
+    if (end <= r.aux) return before_task(w, r);
+    await_inputs(w, r);
+    for (u32 row = r.aux + w.thread(); row < end; row += THREADS)
+        row_ends(w)[row - r.aux] = w.s.rows[row].pos + 1;
+    load_queries<A, M>(w, r, end);
+    fence_shared_copies(); // products read them
     w.sync();
-    attend_prompt<A>(w, r, f, walk);
+    PromptFlash<A> f(w);
+    attend_prompt<A>(w, r, f, end);
     f.store(w);
-    join_shares<A, B>(w, r, end);
+    join_shares<A, M>(w, r, end);
 }
 #endif

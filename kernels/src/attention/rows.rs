@@ -2,7 +2,7 @@
 
 use super::form::{AttentionForm, SMALL_HEAD, cache_of, first_alike};
 use super::group::Attention;
-use super::phase::{LayerBuffers, Partials, attending, buffers, normed, note_late, slices};
+use super::phase::{BLOCK, LayerBuffers, Partials, attending, buffers, normed, note_late, slices};
 use crate::abi::split_of;
 use crate::fused::Decoder;
 use crate::linear::blocks;
@@ -148,22 +148,24 @@ impl Division {
     /// By sets of more queries, in steps that are long enough. Not where the memory is too small,
     /// or a third of the workers would have none. Each task reads all positions: rather larger
     /// ones than more rounds. But the later rows of very long steps attend to so many more that a
-    /// worker has early and late ones.
+    /// worker has early and late ones. Nor where scores fall as products rise.
     fn long(plan: &Plan, decoder: &Decoder) -> Option<Division> {
         let [kv_heads, heads, head_dim] = decoder.heads();
-        if plan.rows().is_none_or(|rows| rows <= MANY_SEQUENCES) || head_dim > LONGEST_HEAD {
+        let is_long = plan.rows().is_some_and(|rows| rows > MANY_SEQUENCES) && head_dim <= LONGEST_HEAD;
+        if !is_long || decoder.score_scale < 0.0 {
             return None;
         }
         let (set, most) = (LONG_QUERIES / (heads / kv_heads), teams(head_dim));
         let least = if plan.rows() > Some(VERY_LONG) { 2 } else { 1 };
         let of = |rounds| Division::first(plan, decoder, rounds, (1..=most).map(|sets| sets * set));
-        // More rounds may give a worker fewer rows.
+        // More rounds may give a worker fewer sets. Teams without one have nothing to do.
         let first = of(least)?.rounds;
-        let division = (first..=2 * first).filter_map(of).min_by_key(|division| division.rounds * division.block);
+        let sets = |division: &Division| most / (most / (division.block / set));
+        let division = (first..=2 * first).filter_map(of).min_by_key(|division| division.rounds * sets(division));
         let division = division.map(|division| Division { long: true, ..division });
         division.filter(|division| {
             3 * division.tasks(plan, kv_heads) >= 2 * plan.schedule.workers
-                && long_bytes(division.block, division.block / set, head_dim) <= plan.schedule.ring.slots * CHUNK
+                && division.long_bytes(decoder) <= plan.schedule.ring.slots * CHUNK
         })
     }
 
@@ -173,6 +175,16 @@ impl Division {
             Some(decoder) => Division::long(plan, decoder).unwrap_or_else(|| Division::wide(plan, decoder)),
             None => Division { block: plan.rows().unwrap_or(1), rounds: 1, long: false },
         }
+    }
+
+    /// Bytes that a task of a long step needs (`PromptMemory` in `blocks.cuh`): for turns, the
+    /// queries and two blocks of positions, or else for the teams' shares.
+    fn long_bytes(self, decoder: &Decoder) -> u32 {
+        let [kv_heads, heads, head_dim] = decoder.heads();
+        let sets = self.block / (LONG_QUERIES / (heads / kv_heads));
+        let turns = (self.block * head_dim.max(SMALL_HEAD) * 4).next_multiple_of(1024);
+        let shares = teams(head_dim) * LONG_QUERIES * (8 + (head_dim + 16) * 4);
+        shares.max(turns + sets * LONG_QUERIES * head_dim * 2 + 2 * BLOCK * head_dim * 4)
     }
 
     /// Tasks of a round, a kv head each.
@@ -195,18 +207,7 @@ pub(super) fn is_long(plan: &Plan) -> bool {
 
 /// Teams of a worker's warps in long steps, each with a set of queries or a share of the positions.
 fn teams(head_dim: u32) -> u32 {
-    WARPS / 4 / head_dim.div_ceil(64).next_power_of_two()
-}
-
-/// Bytes that attention in long steps needs (`PromptBlock` in `prompts.cuh`) for a block of rows:
-/// for turns or weights, the queries and two blocks of positions, or else for the teams' shares.
-fn long_bytes(rows: u32, sets: u32, head_dim: u32) -> u32 {
-    let queries = teams(head_dim) * LONG_QUERIES;
-    let weights = queries * 128;
-    let turns = (rows * head_dim.max(SMALL_HEAD) * 4).next_multiple_of(1024);
-    let of_sets = sets * LONG_QUERIES * head_dim.next_multiple_of(64) * 2;
-    let shares = weights + queries * (8 + (head_dim + 8) * 4);
-    shares.max(turns.max(weights) + of_sets + 2 * 64 * head_dim * 4)
+    WARPS / 4 / head_dim.div_ceil(SMALL_HEAD)
 }
 
 fn blocks(plan: &Plan) -> u32 {

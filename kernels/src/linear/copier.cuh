@@ -1,6 +1,7 @@
 // The copying warps of a wide step. They go through the records as the consumers do, list what
 // there is to copy for a group of units, and bring its stages into the memory of the ring once no
-// task before it uses that. Only inputs wait for other workers.
+// task before it uses that. Only inputs wait for other workers. What other tasks read through that
+// memory is brought by `copy_other`.
 #pragma once
 #include "boxes.cuh"
 
@@ -84,6 +85,11 @@ struct StageTurn {
     }
 };
 
+struct Copier;
+// Generated: brings what a task other than a projection reads. Returns whether the consumers are
+// still there.
+__device__ __forceinline__ bool copy_other(Copier&, const Record&);
+
 // A copying warp. There are 32 registers: what is needed again is read again.
 struct Copier {
     const Params& p;
@@ -92,7 +98,7 @@ struct Copier {
     u64 tape;          // where the record's piece begins
     u32 walked;        // records and beginnings of steps so far,
     u32 in_memory;     // up to the last one that uses the memory of the ring
-    u32 tasks, groups; // projections, and groups of units that are followed by others, so far
+    u32 tasks, groups; // those with inputs, and groups of units followed by others, so far
     u32 emptied;       // parities of the slots before the group
 
     // Whether the consumers are still there when a wait has passed.
@@ -120,8 +126,8 @@ struct Copier {
             return is_free;
         });
     }
-    // Waits for the inputs of the projection. Its consumers do not go on to the next one before the
-    // warp has passed, which has stages of this one.
+    // Waits for the inputs of the task. Its consumers do not go on to the next one before the warp
+    // has passed, which has a part of this one.
     AMK_DEVICE bool await_inputs() const {
         return await([&] { return barrier_passed(shared_address(&s.inputs), tasks & 1); });
     }
@@ -286,7 +292,8 @@ struct Copier {
                 if (any(r.op == OP_GEMV)) {
                     const u32 count = groups_of(r);
                     if (any(count) && !copy(index, count)) return;
-                }
+                } else if (!copy_other(*this, r))
+                    return;
                 walked++, tape += of_tape;
                 if (any(used)) in_memory = walked;
             }

@@ -57,13 +57,6 @@ AMK_WGMMA(32, AMK_D4, AMK_N4, "%16, %17, %18, %19", "%20", "%16", "%17")
 AMK_WGMMA(64, AMK_D8, AMK_N8, "%32, %33, %34, %35", "%36", "%32", "%33")
 AMK_WGMMA(128, AMK_D16, AMK_N16, "%64, %65, %66, %67", "%68", "%64", "%65")
 #undef AMK_WGMMA
-// The same for lines of 64 columns, a row of B each.
-AMK_DEVICE void wgmma_rows(float (&d)[8][4], const uint4& a, u64 b) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {" AMK_N8
-                 "}, {%32, %33, %34, %35}, %36, 1, 1, 1, 1;"
-                 : AMK_D8
-                 : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b));
-}
 
 // Describes lines of 128 bytes, whose pieces of 16 bytes change places.
 AMK_DEVICE u64 swizzled_128(u32 address) {
@@ -73,6 +66,11 @@ AMK_DEVICE u64 swizzled_128(u32 address) {
 // From 8 of them to the next 8 it is `apart` bytes.
 AMK_DEVICE u64 swizzled_64(u32 address, u32 apart) {
     return (u64)(address >> 4 & 0x3fff) | (u64)1 << 16 | (u64)(apart >> 4) << 32 | (u64)2 << 62;
+}
+// Describes matrices of 8 rows of 16 bytes: how many bytes it is to the next one along k, and to
+// that of the next rows.
+AMK_DEVICE u64 matrices(u32 address, u32 along, u32 apart) {
+    return (u64)(address >> 4 & 0x3fff) | (u64)(along >> 4) << 16 | (u64)(apart >> 4) << 32;
 }
 #endif
 // Before the first product: the registers of A and D are written.
@@ -94,6 +92,14 @@ template <u32 LEFT = 0> AMK_DEVICE void wgmma_end() {
 #endif
 }
 
+// Behind a wait: no sum is read before it. Else the compiler may do so, and then waits after each
+// product.
+template <int N> AMK_DEVICE void wgmma_settle(float (&d)[N][4]) {
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        asm volatile("" : "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])::"memory");
+}
+
 // Begins to add a warp's rows of A times 16 elements of COLUMNS columns, whose lines begin at
 // shared address `b`. The GPU may have to be told what begins: `wgmma_begin`, and then
 // `wgmma_issue`.
@@ -106,18 +112,6 @@ AMK_DEVICE void multiply_columns(u32 lane, float (&d)[COLUMNS / 8][4], const uin
 #pragma unroll
     for (int i = 0; i < COLUMNS / 8; i += 2) {
         const uint4 x = load_matrices(block + matrix_row(lane, 8 * i, piece));
-        mma(d[i], a, x.x, x.y), mma(d[i + 1], a, x.z, x.w);
-    }
-#endif
-}
-// Likewise times 16 rows of 64 columns, whose lines begin at `b`.
-AMK_DEVICE void multiply_rows(u32 lane, float (&d)[8][4], const uint4& a, u32 b) {
-#if __CUDA_ARCH_FEAT_SM90_ALL
-    wgmma_rows(d, a, swizzled_128(b));
-#else
-#pragma unroll
-    for (int i = 0; i < 8; i += 2) {
-        const uint4 x = load_transposed(b + input_place(0, lane & 15, i + (lane >> 4)));
         mma(d[i], a, x.x, x.y), mma(d[i + 1], a, x.z, x.w);
     }
 #endif
