@@ -13,8 +13,8 @@ CopyList copies;                      // what the copying warps copy
 u64 tile_at[WIDE_PASSES][WIDE_UNITS]; // where the tiles of each pass over a unit are
 u16 order[AMK_ROWS];                  // rows of the step whose logits are wanted,
 u32 wanted;                           // and their number
-// The places of caches' blocks in memory: barriers of copies, the numbers of the blocks that are
-// laid out, plus 1, and how many warps have read a block there.
+// The places of caches' blocks in memory: barriers of copies, how many blocks have been laid out
+// there so far, and by how many warps they have been read.
 u64 cache_full[WIDE_STAGES];
 u32 cache_ready[WIDE_STAGES], cache_read[WIDE_STAGES];
 u32 cache_blocks; // so far, but for those of the task

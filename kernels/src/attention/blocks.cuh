@@ -146,6 +146,7 @@ template <class A> struct BlockCopies {
         const u32 full = shared_address(c.s.cache_full + M::place(block));
         return c.await([&] { return barrier_passed(full, block / M::PLACES & 1); });
     }
+    // Stores each tile as matrices, where it was.
     AMK_DEVICE void lay_out(u32 block) const {
 #if __CUDA_ARCH_FEAT_SM90_ALL
         const u32 to = M::place_at(c.data, block), into = to + M::matrix_row(c.lane),

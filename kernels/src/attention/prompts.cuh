@@ -49,6 +49,7 @@ template <class A> struct PromptFlash {
             multiply_values(w, block + M::GROUP_BYTES / 2, half, weights);
         }
     }
+    // The products of queries and keys.
     AMK_DEVICE void multiply_keys(const Worker& w, u32 block, u32 half, Scores& s) const {
 #pragma unroll
         for (int h = 0; h < HALVES; h++)
@@ -151,6 +152,7 @@ template <class A> struct PromptFlash {
                     of.x = low, of.y = high;
             }
     }
+    // Adds the values of the positions, at shared address `values` in the block.
     AMK_DEVICE void multiply_values(const Worker& w, u32 values, u32 half,
                                     const uint4 (&weights)[HALVES][2]) {
         wgmma_begin();
