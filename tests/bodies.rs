@@ -100,7 +100,7 @@ fn attention_by(rows: &str, paged: &str, (packets, bytes): (&str, &str), heads: 
     let files = ["begin", "cache", "turns", "fused", "rows", "wide", "blocks", "prompts"];
     let files = files.map(|file| format!("attention/{file}.cuh"));
     let wgmma = native::text("linear/wgmma.cuh");
-    let places = between(&wgmma, "constexpr u32 LINE", "#if __CUDA_ARCH_FEAT_SM90_ALL")
+    let places = between(&wgmma, "#if __CUDA_ARCH_FEAT_SM90_ALL", "#if __CUDA_ARCH_FEAT_SM90_ALL\n// The accumulators")
         + &between(&wgmma, "// Describes matrices of 8 rows", "#endif");
     let defines = [
         ("AMK_ROWS", rows),

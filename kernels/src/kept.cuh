@@ -17,7 +17,7 @@ u32 wanted;                           // and their number
 // there so far, and by how many warps they have been read.
 u64 cache_full[WIDE_STAGES];
 u32 cache_ready[WIDE_STAGES], cache_read[WIDE_STAGES];
-u32 cache_blocks; // so far, but for those of the task
+u32 cache_blocks; // of the tasks before
 #else
 // fp32 residual of the rows this worker owns
 alignas(8) float residual[AMK_ROWS * MAX_STEP_OWN > MAX_OWN_ROWS ? AMK_ROWS * MAX_STEP_OWN

@@ -29,7 +29,7 @@ struct dim { u32 x; };
 #ifndef AMK_COPIERS
 #define AMK_COPIERS 0
 #endif
-constexpr u32 THREADS = AMK_WARPS * 32, COROUTINES = THREADS + AMK_COPIERS * 32; // with those of copying warps
+constexpr u32 THREADS = AMK_WARPS * 32, COROUTINES = THREADS + AMK_COPIERS * 32; // copying warps included
 
 // ---- coroutines ----
 // A context begins a thread; from then on jumps go to and fro, which need no system calls.

@@ -102,7 +102,7 @@ static void mma(float (&d)[4], const uint4& a, u32 b0, u32 b1) {
     }
     __syncwarp();
 }
-// Products of a warpgroup: a warp has 16 rows of A. Descriptions of matrices are those of `matrices` in wgmma.cuh.
+// Products of a warpgroup: a warp has 16 rows of A. `matrices` in wgmma.cuh describes them.
 static float of_matrices(u64 described, u32 row, u32 k) {
     const u32 at = (described & 0x3fff) + row / 8 * (described >> 32 & 0x3fff) + k / 8 * (described >> 16 & 0x3fff);
     return element(shared_at<u16>(at * 16 + row % 8 * 16 + k % 8 * 2), 0);

@@ -2,38 +2,32 @@
 // memory of the ring and lay them out for the tensor cores, while the consumers attend to others.
 //
 //   page ──copy──► place ──a warp reads and stores every tile──► place ──► products
-//          full                                                  ready      empty
+//          full                                                  ready      read
 //
 // A tile is an A fragment of `mma`, 16 bytes a lane. Products of warpgroups (`wgmma`) take matrices
-// of 8 rows of 16 bytes, which are the fragment's registers: those of a tile lie where the tile
-// was. Where there are no such products, tiles stay as they are.
+// of 8 rows of 16 bytes, which are the fragment's registers: the matrices of a tile lie where the
+// tile was. Where there are no such products, tiles stay as they are.
 #pragma once
 #include "../linear/copier.cuh"
 #include "wide.cuh"
 
 #if AMK_WIDE
-#if __CUDA_ARCH_FEAT_SM90_ALL
-constexpr bool HAS_MATRICES = true;
-#else
-constexpr bool HAS_MATRICES = false;
-#endif
-
 // The memory of a task.
 template <class A> struct PromptMemory {
-    // Of a set: columns of a warpgroup's products, rows of the step, and their queries.
-    static constexpr u32 COLUMNS = 64, SET = COLUMNS / A::GROUP, QUERIES = SET * A::GROUP;
+    // Of a set: the queries of a warpgroup's products, and rows of the step.
+    static constexpr u32 COLUMNS = 64, SET = COLUMNS / A::GROUP;
     // Teams of warpgroups, each with a set and a share of the positions.
     static constexpr u32 TEAMS = AMK_WARPS / 4 / A::TEAM, SETS = (AMK_ROW_BLOCK + SET - 1) / SET,
                          SHARES = TEAMS / SETS;
     // The rows' turns come first, then the queries: of each 16 elements the matrices of 8 queries.
-    static constexpr u32 TILE = 512, QUERY_TILE = COLUMNS / 16 * TILE,
+    static constexpr u32 QUERY_TILE = COLUMNS / 16 * AMK_TILE,
                          QUERY_BYTES = A::TILES * QUERY_TILE, // of a set
         QUERIES_AT = (AMK_ROW_BLOCK * TURN_BYTES + 1023) / 1024 * 1024,
                          CACHE_AT = QUERIES_AT + SETS * QUERY_BYTES;
     // Of 16 positions and of a block, as products take them. A block of bytes is copied into the
     // second half of its place, which its tiles reach when those there have been read.
-    static constexpr bool WIDENS = HAS_MATRICES && AMK_CACHE_BYTES == 1;
-    static constexpr u32 GROUP_BYTES = HAS_MATRICES ? 2 * A::TILES * TILE : A::GROUP_BYTES,
+    static constexpr bool WIDENS = HAS_WGMMA && AMK_CACHE_BYTES == 1;
+    static constexpr u32 GROUP_BYTES = HAS_WGMMA ? 2 * A::TILES * AMK_TILE : A::GROUP_BYTES,
                          PLACE = 4 * GROUP_BYTES, COPIED_AT = WIDENS ? PLACE / 2 : 0,
                          FIT = (WIDE_MEMORY - CACHE_AT) / PLACE,
                          PLACES = FIT < WIDE_STAGES ? FIT : WIDE_STAGES;
@@ -153,7 +147,7 @@ template <class A> struct BlockCopies {
                   from = to + M::COPIED_AT + c.lane * CACHE_LANE;
 #pragma unroll 2
         for (u32 tile = 0; tile < 8 * A::TILES; tile++)
-            store_matrices(into + tile * M::TILE, load_shared_tile(from + tile * CACHE_TILE));
+            store_matrices(into + tile * AMK_TILE, load_shared_tile(from + tile * CACHE_TILE));
         fence_shared_copies(); // products read it
 #endif
     }

@@ -72,9 +72,9 @@ template <class A> struct PromptFlash {
                                          u32 tile, u32 half) {
 #if __CUDA_ARCH_FEAT_SM90_ALL
         wgmma(s, matrices(queries, 128, 256),
-              matrices(block + tile * M::TILE + half * 256, 128, M::GROUP_BYTES));
+              matrices(block + tile * AMK_TILE + half * 256, 128, M::GROUP_BYTES));
 #else
-        const uint4 q = load_matrices(queries + w.warp % 4 * M::TILE + M::matrix_row(w.lane));
+        const uint4 q = load_matrices(queries + w.warp % 4 * AMK_TILE + M::matrix_row(w.lane));
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             const uint4 k = load_shared_tile(block + i * A::GROUP_BYTES + tile * CACHE_TILE +
@@ -173,7 +173,7 @@ template <class A> struct PromptFlash {
                                                     : LEFT >= 64 ? 64
                                                     : LEFT >= 32 ? 32
                                                                  : 16;
-        const u32 at = values + (part * ELEMENTS + FROM) / 16 * M::TILE + half * 128;
+        const u32 at = values + (part * ELEMENTS + FROM) / 16 * AMK_TILE + half * 128;
         wgmma(*(float (*)[NOW / 8][4])(o + FROM / 8), weights, matrices(at, M::GROUP_BYTES, 256));
         if constexpr (FROM + NOW < ELEMENTS) add_values<FROM + NOW>(w, weights, values, half);
 #else

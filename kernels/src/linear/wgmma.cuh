@@ -7,6 +7,11 @@
 #include "../../../amk/cuda/device/ptx.cuh"
 
 #if AMK_WIDE
+#if __CUDA_ARCH_FEAT_SM90_ALL
+constexpr bool HAS_WGMMA = true;
+#else
+constexpr bool HAS_WGMMA = false;
+#endif
 constexpr u32 LINE = 128; // bytes of 64 elements
 
 // Where the 16 bytes `piece` of a column are, if from 64 elements of all columns to the next 64 it

@@ -21,14 +21,9 @@
 #include "tile/pairs.cuh"
 
 #if AMK_WIDE
-#if __CUDA_ARCH_FEAT_SM90_ALL
-constexpr bool READS_MEMORY = true;
-#else
-constexpr bool READS_MEMORY = false;
-#endif
 // Whether products take tiles from the memory as they are, where no norm's weights are multiplied
 // with them.
-template <class T> constexpr bool FROM_MEMORY = READS_MEMORY && !T::DECODES;
+template <class T> constexpr bool FROM_MEMORY = HAS_WGMMA && !T::DECODES;
 
 // The part of a team in a group of units.
 struct TeamPart {
