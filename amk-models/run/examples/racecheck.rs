@@ -1,11 +1,15 @@
-//! A few launches of a decoder with few layers, for compute-sanitizer:
+//! A few steps of a decoder with few layers, for compute-sanitizer:
 //!
-//!     compute-sanitizer --tool racecheck --racecheck-report hazard racecheck MODEL.INSTANCE [LAYERS] [CONTEXT] [STEPS] [POSITION,..] [arrivals]
+//!     compute-sanitizer --tool racecheck --racecheck-report hazard racecheck MODEL.INSTANCE [LAYERS] [CONTEXT] [STEPS] [POSITION,..] [ROWS] [arrivals]
 //!
-//! Warps wait where they would only arrive, which racecheck does not know (see
-//! `VmOptions::no_arrivals`); with `arrivals` they do not.
+//! With ROWS, a sequence runs a prompt of STEPS steps of so many rows, and another one a token in
+//! each of them, instead of one row from each position. Warps wait where they would only arrive,
+//! which racecheck does not know (see `VmOptions::no_arrivals`); with `arrivals` they do not.
 
-use amk_cuda::{RunOptions, Vm, VmOptions};
+use amk::Token;
+use amk::ir::schedule::{PartialSchedule, RowSchedule};
+use amk::session::Session;
+use amk_cuda::{RowsVm, RunOptions, Vm, VmOptions};
 use amk_models::model::{Model, find_instance};
 use anyhow::Result;
 use std::time::Instant;
@@ -16,17 +20,48 @@ fn main() -> Result<()> {
     let mut number = |default| args.next().map_or(Ok(default), |text| text.parse::<u32>());
     let [layers, context, steps] = [number(2)?, number(512)?, number(2)?];
     let positions = args.next().unwrap_or_else(|| "0,126,300".into());
-    let no_arrivals = args.next().as_deref() != Some("arrivals");
+    let rest: Vec<_> = args.collect();
+    let rows = rest.iter().find_map(|arg| arg.parse::<u32>().ok());
+    let no_arrivals = !rest.iter().any(|arg| arg == "arrivals");
     let (family, mut instance) = find_instance(&name)?;
     instance.dims.insert("LAYERS".into(), layers);
     let model = Model::random(family, &instance, context, &amk::encoding::BF16, amk::tensor::Inputs::F32)?;
-    let cache = std::env::temp_dir().join("amk-cubins");
     let options = VmOptions { no_arrivals, ..VmOptions::default() };
-    let mut vm = Vm::new(family.kernel, &model.instance, &model.bindings, &cache, &options, &mut |_| {})?;
+    match rows {
+        Some(rows) => run_rows(&model, options, steps, rows),
+        None => run(&model, &options, steps, &positions),
+    }
+}
+
+fn run(model: &Model, options: &VmOptions, steps: u32, positions: &str) -> Result<()> {
+    let cache = std::env::temp_dir().join("amk-cubins");
+    let mut vm = Vm::new(model.family.kernel, &model.instance, &model.bindings, &cache, options, &mut |_| {})?;
     for pos in positions.split(',') {
         let start = Instant::now();
         let run = vm.run(&[1], pos.parse()?, steps, &RunOptions::default(), &mut |_| {})?;
         println!("{steps} steps from position {pos}: {:?} in {:.1} s", run.tokens, start.elapsed().as_secs_f64());
+    }
+    Ok(())
+}
+
+fn run_rows(model: &Model, options: VmOptions, steps: u32, rows: u32) -> Result<()> {
+    let cache = std::env::temp_dir().join("amk-cubins");
+    let most = RowSchedule { most: rows, block: None };
+    let schedule = Some(PartialSchedule { rows: Some(most), ..PartialSchedule::default() });
+    let options = VmOptions { schedule, ..options };
+    let pages = 2 * (steps * rows) as usize / 64 + 4;
+    let Model { family, instance, bindings, .. } = model;
+    let vm = RowsVm::new(family.kernel, instance, bindings, &cache, &options, &pages.into(), &mut |_| {})?;
+    let mut session = Session::new(vm);
+    session.bound_mixed(rows as usize);
+    let [prompt, decoding] = [session.add(), session.add()];
+    let tokens: Vec<_> = (0..(rows - 1) * steps).map(|at| Token(at % 97)).collect();
+    session.push(prompt, &tokens)?;
+    for step in 0..steps {
+        session.push(decoding, &[Token(step % 97)])?;
+        let start = Instant::now();
+        session.step()?;
+        println!("a step of {rows} rows in {:.1} s", start.elapsed().as_secs_f64());
     }
     Ok(())
 }
