@@ -263,7 +263,9 @@ fn delivery() -> String {
         &between(&one, "// The delivery of a group of units", "// The partition of a projection's tape"),
         "#elif AMK_WIDE\nstruct WideGroup {\n    u32 column, columns;\n\
          \x20   static constexpr u32 units = UNITS, first = 0, shares = 3;\n\
-         \x20   static u32 pitch() { return LEN + 4; }\n};\n\
+         \x20   static u32 pitch() { return LEN + 4; }\n\
+         \x20   static u32 scratch_at() { return 512; }\n\
+         \x20   u32 scales_at() const { return 512 + 4 * shares * columns * pitch(); }\n};\n\
          constexpr u32 LINE = 128;\n",
         &of_wide,
         &of_shares,

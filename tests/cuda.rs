@@ -106,7 +106,7 @@ fn code_for_caches_in_e4m3_compiles() {
             let yields = [DType::BF16, DType::E4M3].map(|cache| {
                 let schedule = Schedule { cache: Some(cache), ..own.clone() };
                 let plan = plan_for(kernel, instance, &schedule, Precision::default()).expect("a plan");
-                match compile(&source::generate(&plan, &VmOptions::default()), target.architecture) {
+                match compile(&source::generate_for(&plan, target, &VmOptions::default()), target.architecture) {
                     Ok(cubin) => {
                         println!("{} {rows} rows, {cache}: {}", target.name, resources(&cubin.log));
                         Some(yields(&cubin.bytes))
@@ -185,7 +185,7 @@ fn steps_of_up_to_32_rows_spill_no_registers() {
         let plain = plan_for(kernel, instance, &schedule, Precision::default()).expect("a plan");
         let forms = in_blocks(&plain, encodings);
         let plan = plan_for(kernel, instance, &schedule, forms).expect("a plan");
-        match compile(&source::generate(&plan, &VmOptions::default()), target.architecture) {
+        match compile(&source::generate_for(&plan, target, &VmOptions::default()), target.architecture) {
             Ok(cubin) if nvrtc::version() == Some((13, 0)) => {
                 let found = resources(&cubin.log);
                 assert!(found.contains(", 0 bytes stored and 0 loaded in spills"), "{rows} {encodings:?}: {found}");

@@ -607,7 +607,7 @@ fn instance_compiles(
     }
     let what = format!("{} {} {rows} {encodings:?}", target.name, instance.name);
     println!("{what}");
-    compiled::compiles(&source::generate(&plan, &VmOptions::default()), target.architecture, what)
+    compiled::compiles(&source::generate_for(&plan, target, &VmOptions::default()), target.architecture, what)
 }
 
 #[test]

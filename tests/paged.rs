@@ -136,7 +136,7 @@ fn code_for_one_row_over_pages_compiles() {
                 if pages > 0 {
                     plan.set_pages(&pages.into(), ROWS);
                 }
-                match compile(&source::generate(&plan, &VmOptions::default()), target.architecture) {
+                match compile(&source::generate_for(&plan, target, &VmOptions::default()), target.architecture) {
                     Ok(cubin) => {
                         let log = cubin.log.lines().filter(|line| line.contains("bytes")).collect::<Vec<_>>().join(" ");
                         println!("{} {name} {pages}: {log}", target.name);

@@ -15,8 +15,9 @@ static void barrier_arrive(u32 at) {
 // What a copy brings is there at once.
 static void barrier_expect(u32 at, u32) { barrier_arrive(at); }
 static void arrive_after_copies(u32 at) { barrier_arrive(at); }
+static bool barrier_has_passed(u32 at, u32 parity) { return barriers.at(at).passed % 2 != parity; }
 static bool barrier_passed(u32 at, u32 parity) {
-    const bool passed = barriers.at(at).passed % 2 != parity;
+    const bool passed = barrier_has_passed(at, parity);
     if (!passed) next_turn();
     return passed;
 }

@@ -12,6 +12,8 @@
 #undef AMK_COPIERS // threads of consumers stand for them
 #define AMK_COPIERS 3
 #define AMK_ROW_PACKETS 0
+#define AMK_PACE 3
+#define AMK_SHARED_BYTES 0
 // Ends the process by a coroutine, whose stack is static data.
 [[noreturn]] static void fail(const char* what, u32 record = 0, u32 stage = 0) {
     printf("%s: record %u, stage %u\n", what, record, stage);
@@ -37,6 +39,7 @@ static void count_up(u32& counter) { counter++; }
 static u32 counted(const u32& counter) { return next_turn(), counter; }
 static u32 load_shared_atomic(const u32* at) { return *at; }
 static void __nanosleep(u32) {}
+static u32 clock_low() { return next_turn(), turns; }
 // Votes of a warp.
 static bool found[AMK_WARPS];
 static bool any(bool x) {
@@ -64,6 +67,7 @@ struct Params;
 struct Worker;
 #include "copier.inc"
 AMK_DEVICE bool copy_other(Copier&, const Record&) { return true; }
+AMK_DEVICE u32 memory_of(const Record& r) { return r.op == OP_APPEND ? MEMORY * 2 / 3 : 0; }
 
 // ---- a launch ----
 static Shared& shared = *(Shared*)arena;
@@ -106,10 +110,11 @@ static void check_stage(const u8* piece, u32 number, const GemvShape& g, const W
         memcmp(arena + c.gamma(at), &constants[r.norm + n * c.step * AMK_TILE_K], here * 64))
         fail("a norm's weights", number, n);
 }
-static void use_memory(u32 number) {
-    memset(arena + RING, 0xdd, MEMORY);
+// Uses the memory from an address on.
+static void use_memory(u32 number, u32 from) {
+    memset(arena + RING + from, 0xdd, MEMORY - from);
     pause();
-    for (u32 i = 0; i < MEMORY; i++)
+    for (u32 i = from; i < MEMORY; i++)
         if (arena[RING + i] != 0xdd) fail("a copy into memory in use", number, i);
 }
 // Stages until the launch is abandoned.
@@ -133,11 +138,13 @@ static void project(const u8* piece, u32 number, std::vector<u32>& filled) {
             while (!barrier_passed(shared_address(shared.stage_full + slot), filled[slot] & 1)) {
             }
             filled[slot]++;
-            check_stage(piece, number, g, c, n, RING + slot * c.bytes);
-            for (u32 warp = 0; warp < AMK_WARPS; warp++)
+            for (u32 warp = 0; warp < AMK_WARPS; warp++) {
+                if (warp + 1 == AMK_WARPS && params.row_count < AMK_ROWS) pause(); // the last one is late
+                check_stage(piece, number, g, c, n, RING + slot * c.bytes);
                 barrier_arrive(shared_address(shared.stage_empty + slot));
+            }
         }
-        use_memory(number); // by sums
+        use_memory(number, c.left()); // by sums
         groups.number++;
         if (!groups.ended()) count_up(shared.groups);
     }
@@ -150,7 +157,8 @@ static void consume() {
         for (u32 i = 0; i < records.size(); i++) {
             if (records[i].op == OP_GEMV) project(piece, i, filled);
             if (shared.abandoned) return;
-            if (records[i].op == OP_APPEND || records[i].op == OP_ATTEND_ROWS) use_memory(i);
+            if (records[i].op == OP_APPEND || records[i].op == OP_ATTEND_ROWS)
+                use_memory(i, memory_of(records[i]));
             piece += records[i].tape;
             count_up(shared.progress);
         }

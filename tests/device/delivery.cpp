@@ -74,7 +74,7 @@ static Vector put_parts(u32 row) {
             const float part = drawn();
             sums[i] += part;
 #if AMK_WIDE
-            if (warp < WideGroup::shares) memcpy(arena + RING + 4 * ((warp * rows() + row) * WideGroup::pitch() + i), &part, 4);
+            if (warp < WideGroup::shares) memcpy(arena + RING + WideGroup::scratch_at() + 4 * ((warp * rows() + row) * WideGroup::pitch() + i), &part, 4);
             else sums[i] -= part;
 #elif AMK_ROWS
             const u32 place = (i / AMK_UNIT * AMK_WARPS + warp) * (UNIT_SUMS / 4) + row / 4 * 32 + i % AMK_UNIT * 4 + row % 4;

@@ -211,9 +211,6 @@ __device__ __noinline__ void deliver_tile(Worker w, const Tile& t, u32 row, cons
         else if (i % 2 == 0)
             *pair_at(w, base, t.place(i) / 2, row) = pack_bf16(values[i], values[i + 1]);
     }
-#if AMK_WIDE
-    fence_copies(); // other workers copy what was stored
-#endif
 }
 
 // The rows of the step that a task is for: of its record's those that there are, or of these the

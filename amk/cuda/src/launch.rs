@@ -13,7 +13,7 @@ use super::plan::{Plan, Precision, WeightForms, plan};
 use super::ring::RingMemory;
 use super::run::{Run, RunOptions};
 use super::set::{body_sets, sampling};
-use super::source::generate;
+use super::source::{generate_for, uses_all_memory};
 use super::target::GpuTarget;
 use super::trace::{self, Trace};
 use amk::Megakernel;
@@ -79,7 +79,7 @@ impl Vm {
         bindings.check(ready.verified.constants())?;
         // SAFETY: memory is used on a single stream, also by VMs that share it.
         unsafe { context.disable_event_tracking() };
-        let function = load(&context, &ready.plan, ready.code(target, cache, options)?)?;
+        let function = load(&context, target, &ready.plan, ready.code(target, cache, options)?)?;
         let stream = context.new_stream()?;
         let Ready { plan, image, .. } = &ready;
         let own = Memory::bytes(plan, image) + Memory::packet_bytes(image);
@@ -146,7 +146,7 @@ impl Vm {
         if ready.plan.phases != self.plan.phases || !ready.image.places_as(&self.image) {
             return Ok(None);
         }
-        let function = load(&self.context, &ready.plan, ready.code(self.target, cache, &options)?)?;
+        let function = load(&self.context, self.target, &ready.plan, ready.code(self.target, cache, &options)?)?;
         let resident = self.memory.resident.clone();
         Self::start(self.context.clone(), self.stream.clone(), self.target, function, ready, resident, options)
             .map(Some)
@@ -408,13 +408,19 @@ impl Ready {
 
     /// Compiles its code, or takes it from the cache.
     pub(super) fn code(&self, target: &GpuTarget, cache: &Path, options: &VmOptions) -> Result<Cubin, CudaError> {
-        compile_cached(&generate(&self.plan, options), target.architecture, cache)
+        compile_cached(&generate_for(&self.plan, target, options), target.architecture, cache)
     }
 }
 
 /// Loads the code of a plan.
-pub(super) fn load(context: &Arc<CudaContext>, plan: &Plan, code: Cubin) -> Result<CudaFunction, CudaError> {
-    kernel(context, code, "amk_vm", RingMemory::of(plan).bytes())
+pub(super) fn load(
+    context: &Arc<CudaContext>,
+    target: &GpuTarget,
+    plan: &Plan,
+    code: Cubin,
+) -> Result<CudaFunction, CudaError> {
+    let all = uses_all_memory(plan).then_some(target.shared_bytes);
+    kernel(context, code, "amk_vm", RingMemory::of(plan).bytes(), all)
 }
 
 /// Returns the plan of an instance under a schedule, from which [`Vm::new`] makes the image.

@@ -2,7 +2,9 @@
 
 use super::error::CudaError;
 use super::lines::GENERATED;
-use cudarc::driver::sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+use cudarc::driver::sys::CUfunction_attribute_enum::{
+    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES,
+};
 use cudarc::driver::{CudaContext, CudaFunction};
 use cudarc::nvrtc::{Ptx, result, sys};
 use std::ffi::{CStr, CString};
@@ -105,7 +107,8 @@ pub fn compile_cached(source: &str, architecture: &str, folder: &Path) -> Result
     Ok(cubin)
 }
 
-/// Loads a kernel of a compiled program, which may use `shared_bytes` of dynamic shared memory.
+/// Loads a kernel of a compiled program, which may use `shared_bytes` of dynamic shared memory, or
+/// what its own variables leave of `all` bytes.
 ///
 /// # Errors
 /// Failing driver calls.
@@ -114,9 +117,12 @@ pub(super) fn kernel(
     cubin: Cubin,
     name: &str,
     shared_bytes: u32,
+    all: Option<u32>,
 ) -> Result<CudaFunction, CudaError> {
     let function = context.load_module(Ptx::from_binary(cubin.bytes))?.load_function(name)?;
-    let bytes = i32::try_from(shared_bytes).unwrap_or(i32::MAX);
+    let own = function.get_attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
+    let bytes = |bytes| i32::try_from(bytes).unwrap_or(i32::MAX);
+    let bytes = all.map_or(bytes(shared_bytes), |all| (bytes(all) - own).max(bytes(shared_bytes)));
     function.set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes)?;
     Ok(function)
 }

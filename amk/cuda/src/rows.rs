@@ -167,14 +167,14 @@ impl RowsVm {
         let packets = Memory::packets_of(&stream, sharing)?;
         let mut widths: Vec<Width> = Vec::new();
         for (ready, code, _) in ready {
-            let function = load(&context, &ready.plan, code)?;
+            let function = load(&context, target, &ready.plan, code)?;
             let packets = shares_packets(&ready.plan).then(|| packets.clone());
             widths.push(Width::new(&stream, function, ready, resident.clone(), packets, options.trace)?);
         }
         // Where anything of it is missing, steps of one row run the program of several.
         let alone = alone.zip(widths.first()).and_then(|((ready, code), narrow)| {
             let shared = ready.image.places_as(&narrow.image).then(|| narrow.memory.resident.clone())?;
-            let function = load(&context, &ready.plan, code).ok()?;
+            let function = load(&context, target, &ready.plan, code).ok()?;
             Width::new(&stream, function, ready, shared, None, options.trace).ok()
         });
         let widest = widths.last().ok_or(CudaError::NoRows)?;

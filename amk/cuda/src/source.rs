@@ -12,6 +12,7 @@ use super::params;
 use super::plan::Plan;
 use super::ring::RingMemory;
 use super::set::{BodySet, body_sets, codes, record_kinds, row_structs};
+use super::target::GpuTarget;
 use amk_ir::schedule::Ring;
 use core::fmt::Write as _;
 
@@ -52,7 +53,19 @@ fn in_flight(plan: &Plan) -> u32 {
     in_flight.max(most.min(slots.saturating_sub(1)))
 }
 
-/// Renders the source of a plan.
+/// Returns whether the steps of a plan use all shared memory of a worker: wide ones, unless code of
+/// tasks of its own may have some.
+pub(super) fn uses_all_memory(plan: &Plan) -> bool {
+    plan.is_wide() && plan.sequences.is_empty()
+}
+
+/// Renders the source of a plan for a target.
+pub fn generate_for(plan: &Plan, target: &GpuTarget, options: &VmOptions) -> String {
+    let source = generate(plan, options);
+    if uses_all_memory(plan) { format!("#define AMK_SHARED_BYTES {}\n{source}", target.shared_bytes) } else { source }
+}
+
+/// Renders the source of a plan, which leaves memory beside the ring's slots alone.
 pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     let mut out: String = own_lines(&abi::text()).flat_map(|line| [line, "\n"]).collect();
     out.push_str(&registered_abi());

@@ -38,14 +38,16 @@ AMK_DEVICE void begin_order(Worker& w) {
 
 AMK_DEVICE void begin_stages(Shared& s) {
 #if AMK_WIDE
-    for (u32 i = 0; threadIdx.x == 0 && i < WIDE_STAGES; i++)
-        barrier_init(shared_address(s.stage_full + i), 33),
-            barrier_init(shared_address(s.stage_empty + i), AMK_WARPS),
-            barrier_init(shared_address(s.cache_full + i), 33),
-            s.cache_ready[i] = s.cache_read[i] = 0;
-    if (threadIdx.x == 0)
-        barrier_init(shared_address(&s.inputs), 1),
-            barrier_init(shared_address(&s.copiers), AMK_COPIERS), s.groups = 0, s.cache_blocks = 0;
+    if (threadIdx.x != 0) return;
+    for (u32 i = 0; i < WIDE_STAGES; i++) {
+        barrier_init(shared_address(s.stage_full + i), 33);
+        barrier_init(shared_address(s.stage_empty + i), AMK_WARPS);
+        barrier_init(shared_address(s.cache_full + i), 33);
+        s.cache_ready[i] = s.cache_read[i] = 0;
+    }
+    barrier_init(shared_address(&s.inputs), 1);
+    barrier_init(shared_address(&s.copiers), AMK_COPIERS);
+    s.groups = 0, s.cache_blocks = 0, s.copies.bytes = 0;
 #endif
 }
 

@@ -19,24 +19,23 @@ template <class A> struct PromptMemory {
     // Teams of warpgroups, each with a set and a share of the positions.
     static constexpr u32 TEAMS = AMK_WARPS / 4 / A::TEAM, SETS = (AMK_ROW_BLOCK + SET - 1) / SET,
                          SHARES = TEAMS / SETS;
-    // The rows' turns come first, then the queries: of each 16 elements the matrices of 8 queries.
+    // The queries come first, of each 16 elements the matrices of 8, and the rows' turns last.
     static constexpr u32 QUERY_TILE = COLUMNS / 16 * AMK_TILE,
                          QUERY_BYTES = A::TILES * QUERY_TILE, // of a set
-        QUERIES_AT = (AMK_ROW_BLOCK * TURN_BYTES + 1023) / 1024 * 1024,
-                         CACHE_AT = QUERIES_AT + SETS * QUERY_BYTES;
+        QUERIES_AT = 0, CACHE_AT = QUERIES_AT + SETS * QUERY_BYTES;
     // Of 16 positions and of a block, as products take them. A block of bytes is copied into the
     // second half of its place, which its tiles reach when those there have been read.
     static constexpr bool WIDENS = HAS_WGMMA && AMK_CACHE_BYTES == 1;
     static constexpr u32 GROUP_BYTES = HAS_WGMMA ? 2 * A::TILES * AMK_TILE : A::GROUP_BYTES,
                          PLACE = 4 * GROUP_BYTES, COPIED_AT = WIDENS ? PLACE / 2 : 0,
-                         FIT = (WIDE_MEMORY - CACHE_AT) / PLACE,
+                         FIT = (TURNS_AT - CACHE_AT) / PLACE,
                          PLACES = FIT < WIDE_STAGES ? FIT : WIDE_STAGES;
     // When all positions are read: of each team and query maximum and sum, and outputs. Those of
     // neighbouring queries are in different banks.
     static constexpr u32 SHARES_AT = 0, OUTPUTS_AT = TEAMS * COLUMNS * sizeof(float2),
                          OUTPUT = (A::HEAD_DIM + 16) * 4,
                          END = OUTPUTS_AT + TEAMS * COLUMNS * OUTPUT;
-    static_assert(SETS <= TEAMS && CACHE_AT < WIDE_MEMORY && PLACES > 1 && END <= WIDE_MEMORY,
+    static_assert(SETS <= TEAMS && CACHE_AT < TURNS_AT && PLACES > 1 && END <= WIDE_MEMORY,
                   "unsupported block of rows");
 
     // Where a pair of a query's elements is.

@@ -54,14 +54,20 @@ fn attend_wide(plan: &Plan) -> Option<String> {
     wide(plan, if is_long(plan) { "attend_long" } else { "attend_block" })
 }
 
-/// Renders `copy_other`, by which copying warps bring the positions of long steps.
+/// Renders `memory_of`, which leaves memory to copying warps, and `copy_other`, by which they bring
+/// the positions of long steps.
 pub(crate) fn copies(plan: &Plan) -> String {
     if !plan.is_wide() {
         return String::new();
     }
+    let memory = by_kind(plan, "any", |form| format!("return RowBlock<{form}>::QUERIES_AT"));
+    let memory = memory.filter(|_| !is_long(plan)).map_or(String::new(), |memory| {
+        format!("if (any(r.op == OP_APPEND || r.op == OP_ATTEND_ROWS)) {{ {memory}; }} ")
+    });
+    let memory = format!("AMK_DEVICE u32 memory_of(const Record& r) {{ {memory}return 0; }}\n");
     let calls = by_kind(plan, "any", |form| format!("return copy_blocks<{form}>(c, r)")).filter(|_| is_long(plan));
     let calls = calls.map_or(String::new(), |calls| format!("if (any(r.op == OP_ATTEND_ROWS)) {{ {calls}; }} "));
-    format!("AMK_DEVICE bool copy_other(Copier& c, const Record& r) {{ {calls}return true; }}\n")
+    memory + &format!("AMK_DEVICE bool copy_other(Copier& c, const Record& r) {{ {calls}return true; }}\n")
 }
 
 /// Renders the call for plans with narrow steps.

@@ -10,6 +10,12 @@
 
 #if AMK_ROWS
 constexpr u32 TURN_BYTES = AMK_HEAD_DIM / 2 * sizeof(float2); // of a row
+// Where a task's own turns are: at the end of the ring's memory, or in the scratch behind it.
+#if AMK_WIDE
+constexpr u32 TURNS_AT = WIDE_MEMORY - AMK_ROW_BLOCK * TURN_BYTES;
+#else
+constexpr u32 TURNS_AT = AMK_SLOTS * AMK_CHUNK;
+#endif
 
 template <class A> AMK_DEVICE u8* page_block(const Worker& w, u32 row, u32 layer, u32 head, u32 b) {
     const u64 page = w.p.page_tables[w.s.rows[row].pages + A::entry(b)];
@@ -78,12 +84,11 @@ AMK_DEVICE void copied_head(const Worker& w, bool norm, u32 weight, const float2
 }
 #endif
 
-// The turns of a task's row, cosine and sine: those of the step, or the task's own, which the ring
-// or the scratch has in wide steps and where the heads are long.
+// The turns of a task's row, cosine and sine: those of the step, or the task's own in wide steps
+// and where the heads are long.
 #if AMK_OWN_TURNS
 AMK_DEVICE float2* own_turns(const Worker& w, u32 row) {
-    const u32 at = AMK_WIDE ? w.data : w.data + AMK_SLOTS * AMK_CHUNK;
-    return (float2*)__cvta_shared_to_generic(at + row * TURN_BYTES);
+    return (float2*)__cvta_shared_to_generic(w.data + TURNS_AT + row * TURN_BYTES);
 }
 #endif
 template <class A> AMK_DEVICE const float2* turns_of(const Worker& w, u32 row, u32 first) {

@@ -15,11 +15,14 @@ template <class A> struct RowBlock {
     static constexpr u32 SHARES = A::TEAMS / SETS; // of the positions, a team each
     // Bytes from query to query, and from output to output.
     static constexpr u32 QUERY = (A::HEAD_DIM + 8) * 2, OUTPUT = A::HEAD_DIM * 4;
-    static constexpr u32 QUERIES_AT = AMK_ROW_BLOCK * TURN_BYTES,
-                         SHARES_AT = QUERIES_AT + SETS * COLUMNS * QUERY,
-                         OUTPUTS_AT = SHARES_AT + A::TEAMS * COLUMNS * sizeof(float2),
-                         END = OUTPUTS_AT + A::TEAMS * COLUMNS * OUTPUT;
-    static_assert(SETS <= A::TEAMS && END <= AMK_SLOTS * AMK_CHUNK, "unsupported block of rows");
+    // At the end of the memory, so that weights may come before it.
+    static constexpr u32 QUERY_BYTES = SETS * COLUMNS * QUERY,
+                         SHARE_BYTES = A::TEAMS * COLUMNS * sizeof(float2),
+                         OUTPUT_BYTES = A::TEAMS * COLUMNS * OUTPUT,
+                         BYTES = QUERY_BYTES + SHARE_BYTES + OUTPUT_BYTES;
+    static_assert(SETS <= A::TEAMS && BYTES <= TURNS_AT, "unsupported block of rows");
+    static constexpr u32 QUERIES_AT = (TURNS_AT - BYTES) / 128 * 128,
+                         SHARES_AT = QUERIES_AT + QUERY_BYTES, OUTPUTS_AT = SHARES_AT + SHARE_BYTES;
     // Where a pair of a query's elements is.
     AMK_DEVICE static u32 query_at(u32 set, u32 query, u32 d) {
         return QUERIES_AT + (set * COLUMNS + query) * QUERY + d * 2;
@@ -134,8 +137,8 @@ template <class A, class B> AMK_DEVICE void join_shares(Worker& w, const Record&
         const u32 pair = ((r.row * A::GROUP + head) * A::HEAD_DIM + d) / 2;
         *pair_at(w, r.output, pair, r.aux + row) = pack_bf16(m.o.x * scale, m.o.y * scale);
     }
-    fence_copies();
-    w.sync(); // the next task reuses the memory
+    fence_shared_copies(); // the next task reuses the memory
+    w.sync();
 }
 
 template <class A> AMK_DEVICE void attend_block(Worker& w, const Record& r) {

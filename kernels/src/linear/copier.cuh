@@ -1,13 +1,14 @@
 // The copying warps of a wide step. They go through the records as the consumers do, list what
-// there is to copy for a group of units, and bring its stages into the memory of the ring once no
-// task before it uses that. Only inputs wait for other workers. What other tasks read through that
-// memory is brought by `copy_other`.
+// there is to copy for a group of units, and bring its stages into the memory of the ring: a slot's
+// weights as soon as no task before uses that part of it. Only inputs wait for other workers. What
+// other tasks read through that memory is brought by `copy_other`.
 #pragma once
 #include "boxes.cuh"
 
 #if AMK_WIDE
-constexpr u32 WIDE_AHEAD = 128 << 10; // bytes of the tape that go ahead to the L2 cache,
-constexpr u32 AHEAD_COLUMNS = 64;     // for so many columns at most
+// Clock cycles from 4 KiB of weights to the next, while there are no inputs: slower than the
+// memory, so that results and inputs do not queue up behind them.
+constexpr u32 EARLY_PACE = AMK_PACE * 4 / 3;
 
 // A unit of weights: its piece of a tape, its number there, and the units of the piece.
 struct UnitPlace {
@@ -59,18 +60,6 @@ AMK_DEVICE void gather(const Shared& s, u32 lane, u32 inputs, u32 from, u32 here
     }
 }
 
-// Requests the next weights of the tape into the L2 cache.
-AMK_DEVICE void prefetch(u64 from, u32 bytes, u32 lane) {
-#if __CUDA_ARCH__ >= 900
-    constexpr u32 PIECE = WIDE_AHEAD / 32;
-    const u32 at = lane * PIECE;
-    if (at < bytes)
-        asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from + at),
-                     "r"(min(PIECE, bytes - at))
-                     : "memory");
-#endif
-}
-
 // The stages of a group that a copying warp brings. The warps take turns, no more of them than
 // there are slots: one that is further ahead could not tell whether its slot is empty.
 struct StageTurn {
@@ -89,6 +78,8 @@ struct Copier;
 // Generated: brings what a task other than a projection reads. Returns whether the consumers are
 // still there.
 __device__ __forceinline__ bool copy_other(Copier&, const Record&);
+// Likewise: where the memory begins that such a task uses.
+__device__ __forceinline__ u32 memory_of(const Record&);
 
 // A copying warp. There are 32 registers: what is needed again is read again.
 struct Copier {
@@ -100,6 +91,7 @@ struct Copier {
     u32 in_memory;     // up to the last one that uses the memory of the ring
     u32 tasks, groups; // those with inputs, and groups of units followed by others, so far
     u32 emptied;       // parities of the slots before the group
+    u32 left;          // of the memory, which no task uses from the last group's products on
 
     // Whether the consumers are still there when a wait has passed.
     template <class F> AMK_DEVICE bool await(F passed) const {
@@ -117,14 +109,30 @@ struct Copier {
     AMK_DEVICE static bool has(const u32& counter, u32 count) {
         return all((int)(counted(counter) - count) >= 0);
     }
-    // Waits until no task before the group uses the memory. It rests in between, so that consumers
-    // have the shared memory to themselves.
-    AMK_DEVICE bool await_memory() const {
+    // Waits until no task before the group uses the memory, or what `is_left` asks for. It rests in
+    // between, so that consumers have the shared memory to themselves.
+    template <class F> AMK_DEVICE bool await_memory(F is_left) const {
         return await([&] {
-            const bool is_free = has(s.progress, in_memory) && has(s.groups, groups);
+            const bool is_free = has(s.groups, groups) && (has(s.progress, in_memory) || is_left());
             if (!is_free) __nanosleep(64);
             return is_free;
         });
+    }
+    AMK_DEVICE bool await_memory() const {
+        return await_memory([] { return false; });
+    }
+    // Whether the tasks before leave the slot of one of the first stages alone: what the last group
+    // had there has been read. All its stages have been asked for, so that a slot's last round has
+    // passed or is the next one. Slots are emptied again when these tasks have ended.
+    AMK_DEVICE bool is_left(const StageTurn& turn) const {
+        const CopyList& c = s.copies;
+        const u32 begin = turn.slot * c.bytes, end = begin + c.bytes;
+        if (any(end > left)) return false;
+        const u32 first = min(turn.slot, begin / c.bytes_before),
+                  last = max(turn.slot, (end - 1) / c.bytes_before);
+        const bool is_other = lane < first || lane > min(last, WIDE_STAGES - 1);
+        return all(is_other || barrier_has_passed(shared_address(s.stage_empty) + 8 * lane,
+                                                  (emptied >> lane ^ 1) & 1));
     }
     // Waits for the inputs of the task. Its consumers do not go on to the next one before the warp
     // has passed, which has a part of this one.
@@ -159,6 +167,7 @@ struct Copier {
                        cut.count(cut.passes - 1) * c.tile);
         if (warp + 1 == AMK_COPIERS && lane == 0) {
             CopyList& list = s.copies;
+            list.bytes_before = list.bytes, list.left = c.left();
             list.tiles = c.tiles, list.columns = c.columns, list.units = c.units;
             list.tile = c.tile, list.log = c.log, list.block = c.block, list.bytes = c.bytes;
             list.stages = c.stages, list.inputs_at = c.inputs(0);
@@ -174,11 +183,6 @@ struct Copier {
             list.before = from >> c.log;
             list.inputs += (u64)(from / 2) * AMK_ROWS * LINE;
             list.gamma = g.flags & GEMV_NORM ? (u64)(p.constants + r.norm) : 0;
-            // The memory would idle until the next phase has its inputs. With many rows these and
-            // not the weights take the time.
-            const u64 next = tape + r.tape, end = (u64)p.tape + p.tape_at[blockIdx.x + 1];
-            const bool ahead = number + 1 == groups.count() && c.columns <= AHEAD_COLUMNS;
-            list.ahead = next, list.ahead_bytes = ahead ? min(end - next, (u64)WIDE_AHEAD) : 0;
         }
         return sync(1);
     }
@@ -236,17 +240,30 @@ struct Copier {
         });
     }
 
-    // Brings the stages of the group that is listed. Weights of those that fit the memory do not
-    // wait for the inputs.
+    // Requests the weights of a group's stages that fit the memory, as it is left to them.
+    AMK_DEVICE bool request_early(StageTurn turn) const {
+        const CopyList& c = s.copies;
+        const u32 pace = (c.units * c.tile << c.log) * EARLY_PACE / 4096;
+        u32 due = clock_low() + warp * pace;
+        const auto is_due = [&] {
+            return (int)(clock_low() - due) >= 0 ||
+                   barrier_has_passed(shared_address(&s.inputs), tasks & 1);
+        };
+#pragma unroll 1
+        for (; any(turn.n < min(c.count, c.stages)); turn.advance(c.stages)) {
+            if (!await_memory([&] { return is_left(turn); }) || !await(is_due)) return false;
+            request_weights(turn);
+            due += AMK_COPIERS * pace;
+        }
+        return true;
+    }
+    // Brings the stages of the group that is listed.
     AMK_DEVICE bool copy_group() {
         const u32 count = s.copies.count, stages = s.copies.stages;
         const StageTurn begin(warp, count, stages);
-        if (!await_memory()) return false;
+        if (!request_early(begin)) return false;
         StageTurn turn = begin;
-#pragma unroll 1
-        for (; any(turn.n < min(count, stages)); turn.advance(stages)) request_weights(turn);
         if (any(begin.n < count) && !await_inputs()) return false;
-        turn = begin;
 #pragma unroll 1
         for (; any(turn.n < min(count, stages)); turn.advance(stages)) request_inputs(turn);
 #pragma unroll 1
@@ -270,17 +287,17 @@ struct Copier {
             groups += number != 0;
             if (!list(index, number) || !copy_group()) return false;
             const CopyList& c = s.copies;
-            if (warp == 0) prefetch(c.ahead, c.ahead_bytes, lane);
             const u32 rounds = c.count / c.stages;
             if (rounds & 1) emptied ^= (1 << c.stages) - 1;
             emptied ^= (1 << (c.count - rounds * c.stages)) - 1;
+            left = c.left;
         }
         tasks++;
         return true;
     }
     AMK_DEVICE void run() {
         for (u32 step = 0; any(step < p.steps); step++) {
-            in_memory = ++walked; // a step's beginning says which rows are wanted
+            in_memory = ++walked, left = 0; // a step's beginning says which rows are wanted
             tape = (u64)(p.tape + p.tape_at[blockIdx.x]);
             if (!await([&] { return has(s.progress, walked); })) return;
 #pragma unroll 1
@@ -296,6 +313,7 @@ struct Copier {
                     return;
                 walked++, tape += of_tape;
                 if (any(used)) in_memory = walked;
+                if (any(used && r.op != OP_GEMV)) left = min(left, memory_of(r));
             }
         }
     }

@@ -5,16 +5,14 @@
 
 #if AMK_WIDE
 // Shared address of the columns' scales.
-AMK_DEVICE u32 wide_scales(const Worker& w, const WideGroup& c) {
-    return w.data + 4 * c.shares * c.columns * c.pitch();
-}
+AMK_DEVICE u32 wide_scales(const Worker& w, const WideGroup& c) { return w.data + c.scales_at(); }
 
 // The sums of two neighbouring rows of the weights for a row of the step.
 AMK_DEVICE float2 wide_pair(const Worker& w, const WideGroup& c, u32 column, u32 at, float scale) {
     float2 y = make_float2(0, 0);
     for (u32 share = 0; share < c.shares; share++) {
-        const float2 more =
-            load_shared_pair(w.data + 4 * ((share * c.columns + column) * c.pitch() + at));
+        const float2 more = load_shared_pair(w.data + c.scratch_at() +
+                                             4 * ((share * c.columns + column) * c.pitch() + at));
         y.x += more.x, y.y += more.y;
     }
     return make_float2(y.x * scale, y.y * scale);
@@ -231,8 +229,7 @@ template <u32 OUTPUT> AMK_DEVICE void reduce_to(Worker& w, const Record& r, cons
             second[by * COLUMN_WORDS] = pack_bf16(z.x, z.y);
         }
     }
-    fence_copies(); // other workers copy what was stored
-    w.sync();       // the next task reads the residual
+    w.sync(); // the next task reads the residual
 }
 AMK_DEVICE void reduce(Worker& w, const Record& r) {
     const GemvShape g(r.shape);

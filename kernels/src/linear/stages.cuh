@@ -8,11 +8,16 @@
 #if AMK_WIDE
 // Columns of a product.
 constexpr u32 WIDE_COLUMNS = AMK_ROWS <= 16 ? 16 : AMK_ROWS <= 32 ? 32 : AMK_ROWS <= 64 ? 64 : 128;
-constexpr u32 WIDE_MEMORY = AMK_SLOTS * AMK_CHUNK;
+// The memory of stages: the ring's slots and what a worker has beside them, less than another slot.
+constexpr u32 SLOT_BYTES = AMK_SLOTS * AMK_CHUNK, MORE_BYTES = SLOT_BYTES + AMK_CHUNK - 1024,
+              ALL_BYTES = (AMK_SHARED_BYTES - sizeof(Shared)) / 1024 * 1024,
+              WIDE_MEMORY = AMK_SHARED_BYTES == 0    ? SLOT_BYTES
+                            : ALL_BYTES < MORE_BYTES ? ALL_BYTES
+                                                     : MORE_BYTES;
 constexpr u32 THREADS = AMK_WARPS * 32;
 constexpr u32 CODED_COLUMNS = 32; // up to which a warp has codes to itself: see `multiply_codes`
 constexpr u32 MOST_STEP = 16;     // tiles of a stage at most,
-constexpr u32 IN_FLIGHT = 4;      // if so many stages fit
+constexpr u32 IN_FLIGHT = 4;      // if so many stages fit the slots
 static_assert(WIDE_UNITS == 2 * AMK_WARPS, "a group has the units of all warps");
 
 AMK_DEVICE void copy_16(u32 to, const void* from) {
@@ -85,7 +90,7 @@ struct WideGroup {
         // A stage costs a wait whatever its length, which is as if it had a norm's weights. Tiles
         // are shared out alike in stages of any length, so sums do not depend on it.
         step = max(max(shares * each, 2u), tile_pack(g.kind));
-        while (step < most && IN_FLIGHT * stage(2 * step, true) <= WIDE_MEMORY) step *= 2;
+        while (step < most && IN_FLIGHT * stage(2 * step, true) <= SLOT_BYTES) step *= 2;
         log = 31 - __clz(step), bytes = stage(step, norms);
         // Products of tiles of bf16 have all units of each team: beyond the last one they read the
         // memory behind it, and nobody reads their sums.
@@ -103,6 +108,17 @@ struct WideGroup {
     AMK_DEVICE u32 gamma(u32 at) const { return inputs(at) + step / 2 * block; }
     AMK_DEVICE u32 team_units() const { return 2 * team; }
     AMK_DEVICE u32 pitch() const { return parts * team_units() * AMK_UNIT + 4; } // of a row's sums
+    // Whether a warp delivers from registers, as nothing is added to its sums.
+    AMK_DEVICE bool has_all() const { return WIDE_COLUMNS == 128 && shares == 1 && !norms; }
+    // Where the sums are once all products are done, then the columns' scales and each warp's
+    // squares of 8 columns: at the end of the memory, as the next weights come before it.
+    AMK_DEVICE u32 scratch_at() const {
+        return (WIDE_MEMORY - 4 * (sums() + WIDE_COLUMNS + 8 * AMK_WARPS)) & ~15u;
+    }
+    AMK_DEVICE u32 scales_at() const { return scratch_at() + 4 * sums(); }
+    AMK_DEVICE u32 sums() const { return shares * columns * pitch(); }
+    // The memory that nobody uses after the products.
+    AMK_DEVICE u32 left() const { return has_all() ? WIDE_MEMORY : scratch_at(); }
 };
 
 // Waits for a barrier of the copying warps.

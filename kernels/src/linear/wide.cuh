@@ -138,7 +138,7 @@ template <u32 COLUMNS> struct WideSums {
             PairProducts<typename T::Block, TILES>(pairs, x).add_to(d + b, pairs);
         }
     }
-    // Stores them in the memory of the stages, by share of k, column and row of the units.
+    // Stores them at the end of the memory, by share of k, column and row of the units.
     AMK_DEVICE void store(const Worker& w, const WideGroup& c, u32 unit, u32 share) const {
         const u32 pitch = c.pitch(), first = 2 * (w.lane & 3);
 #pragma unroll
@@ -146,8 +146,9 @@ template <u32 COLUMNS> struct WideSums {
 #pragma unroll
             for (int k = 0; k < 2; k++) {
                 const u32 column = first + 8 * b + k;
-                const u32 to = w.data + 4 * ((share * c.columns + column) * pitch +
-                                             unit * AMK_UNIT + (w.lane >> 2));
+                const u32 to =
+                    w.data + c.scratch_at() +
+                    4 * ((share * c.columns + column) * pitch + unit * AMK_UNIT + (w.lane >> 2));
                 store_shared(to, d[b][k], column < c.columns);
                 store_shared(to + 4 * AMK_UNIT, d[b][k + 2], column < c.columns);
             }
@@ -370,7 +371,7 @@ template <class T> AMK_DEVICE void multiply_wide(Worker& w, WideGroups& groups) 
     const u32 unit = team.unit(w, c);
     groups.number++;
     if constexpr (COLUMNS == 128)
-        if (c.shares == 1 && !norms) {
+        if (c.has_all()) {
             w.sync();
             if (!groups.ended()) end_group(w); // the next copies come meanwhile
             w.stamp(TRACE_GATHERED);
@@ -378,7 +379,6 @@ template <class T> AMK_DEVICE void multiply_wide(Worker& w, WideGroups& groups) 
             if (unit < c.units)
                 by_output(g,
                           [&](auto of) { delivery.template deliver<decltype(of)::kind>(sums.d); });
-            fence_copies(); // other workers copy what was stored
             return;
         }
     w.sync();
@@ -396,8 +396,8 @@ template <class T> AMK_DEVICE void multiply_wide(Worker& w, WideGroups& groups) 
     w.sync();
     w.stamp(TRACE_GATHERED);
     by_output(g, [&](auto of) { deliver_shares<decltype(of)::kind>(w, r, g, c); });
-    fence_copies(); // other workers copy what was stored
-    w.sync();       // the next group or task reuses the memory
+    fence_shared_copies(); // the next group or task reuses the memory
+    w.sync();
     if (!groups.ended()) end_group(w);
 }
 

@@ -86,7 +86,6 @@ template <class N> AMK_DEVICE void norm_whole(Worker& w, const Record& r) {
         });
         w.sync(); // the next rows reuse the sums
     }
-    fence_copies(); // other workers copy what was stored
 }
 #else
 constexpr u32 ROW_SHARES = AMK_WARPS / (4 * SETS); // warps of a row
@@ -174,9 +173,6 @@ template <class N> AMK_DEVICE void norm_rows(Worker& w, const Record& r) {
         }
         put_word(w, to, pack_bf16(y.x, y.y), true);
     }
-#if AMK_WIDE
-    fence_copies(); // other workers copy what was stored
-#endif
     w.sync(); // the next task reads the residual, or reuses the sums
 }
 #endif

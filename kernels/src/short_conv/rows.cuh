@@ -32,9 +32,6 @@ AMK_DEVICE void convolve_rows(Worker& w, const Record& r) {
         const u32 gate = read_word(w, pair_at(w, r.aux, at, row));
         put_word(w, to, sums.times(gate), true);
     }
-#if AMK_WIDE
-    fence_copies(); // other workers copy what was stored
-#endif
     w.sync(); // lanes went through the loop apart
 }
 #endif

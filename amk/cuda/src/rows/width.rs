@@ -8,11 +8,11 @@ use crate::launch::Ready;
 use crate::memory::{Memory, Resident, address};
 use crate::params::Params;
 use crate::plan::Plan;
-use crate::ring::RingMemory;
 use crate::run::RunOptions;
 use crate::target::GpuTarget;
 use crate::trace;
 use amk_ir::verify::Verified;
+use cudarc::driver::sys::CUfunction_attribute_enum::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
 use cudarc::driver::{CudaFunction, CudaSlice, CudaStream, LaunchConfig, PinnedHostSlice, PushKernelArg, sys};
 use std::sync::Arc;
 use std::time::Duration;
@@ -91,10 +91,11 @@ impl Width {
         params: &Params,
         host_work: &mut dyn FnMut(),
     ) -> Result<Duration, CudaError> {
+        let memory = self.function.get_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?;
         let config = LaunchConfig {
             grid_dim: (self.plan.schedule.workers, 1, 1),
             block_dim: (target.threads(), 1, 1),
-            shared_mem_bytes: RingMemory::of(&self.plan).bytes(),
+            shared_mem_bytes: memory.unsigned_abs(),
         };
         let params = params.block();
         let timed = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);
