@@ -182,7 +182,7 @@ static Record task(u32 op) {
 // Runs a launch, which is abandoned after so many stages.
 static void launch(u32 rows, u32 stages) {
     memset(arena, 0, sizeof arena);
-    params.row_count = rows, left_stages = stages;
+    params.row_count = rows, left_stages = stages, turns = 0;
     for (u32 i = 0; i < WIDE_STAGES; i++)
         barrier_init(shared_address(shared.stage_full + i), 33), barrier_init(shared_address(shared.stage_empty + i), AMK_WARPS);
     barrier_init(shared_address(&shared.inputs), 1), barrier_init(shared_address(&shared.copiers), AMK_COPIERS);
@@ -192,33 +192,50 @@ static void launch(u32 rows, u32 stages) {
     });
 }
 
-int main() {
-    records = {task(OP_EMBED),
-               projection(32, 40, 0, true, 0),
-               task(OP_APPEND),
-               task(OP_ATTEND_ROWS),
-               projection(18, 5, 0, false, 4096),
-               task(OP_NORM),
-               projection(256, 9, 1, false, 0),
-               task(OP_APPEND),
-               projection(6, 1, 0, false, 0),
-               task(OP_REDUCE),
-               projection(64, 33, 1, true, 16)};
-    u32 state = 1;
-    const auto word = [&] { return state = state * 1664525 + 1013904223; };
-    u32 bytes = 0;
+static u32 state = 1;
+static u32 drawn(u32 below) {
+    state = state * 1664525 + 1013904223;
+    return (state >> 8) % below;
+}
+// Whatever may follow each other.
+static std::vector<Record> random_records() {
+    const u32 others[] = {OP_APPEND, OP_ATTEND_ROWS, OP_NORM, OP_REDUCE};
+    std::vector<Record> of = {task(OP_EMBED)};
+    for (u32 i = 0; i < 5; i++) {
+        of.push_back(projection(2 * drawn(60) + 2, drawn(40) + 1, drawn(2), drawn(2), 16 * drawn(256)));
+        for (u32 more = drawn(3); more; more--) of.push_back(task(others[drawn(4)]));
+    }
+    return of;
+}
+// Makes a tape for these records.
+static void load(const std::vector<Record>& of) {
+    static u64 tape_at[2];
+    static u32 record_at[2];
+    records = of;
+    u32 bytes = 64;
     for (const Record& r : records) bytes += r.tape;
-    for (u32 i = 0; i < bytes + 64; i++) tape.push_back(word() >> 24);
-    for (u32 i = 0; i < (4096 + 256 * 16) * AMK_ROWS; i++) packets.push_back(word());
-    for (u32 i = 0; i < 256 * AMK_TILE_K + 64; i++) constants.push_back(word() >> 16);
-    const u64 tape_at[2] = {0, bytes};
-    const u32 record_at[2] = {0, (u32)records.size()};
-    params.tape = tape.data(), params.tape_at = tape_at, params.records = records.data(),
-    params.record_at = record_at;
+    while (tape.size() < bytes) tape.push_back(drawn(256));
+    tape_at[1] = bytes - 64, record_at[1] = records.size();
+    params.tape = tape.data(), params.tape_at = tape_at;
+    params.records = records.data(), params.record_at = record_at;
+}
+
+int main() {
+    for (u32 i = 0; i < (4096 + 256 * 16) * AMK_ROWS; i++) packets.push_back(drawn(1 << 24));
+    for (u32 i = 0; i < 256 * AMK_TILE_K + 64; i++) constants.push_back(drawn(1 << 16));
     params.packets = packets.data(), params.constants = constants.data(), params.steps = 2;
+    load({task(OP_EMBED), projection(32, 40, 0, true, 0), task(OP_APPEND), task(OP_ATTEND_ROWS),
+          projection(18, 5, 0, false, 4096), task(OP_NORM), projection(256, 9, 1, false, 0),
+          task(OP_APPEND), projection(6, 1, 0, false, 0), task(OP_REDUCE),
+          projection(64, 33, 1, true, 16)});
     for (const u32 rows : {1, 13, AMK_ROWS}) launch(rows, ~0u);
     if (!shared.done) fail("the launch did not end");
     for (u32 stages = 0; stages < 150; stages += 7)
         launch(AMK_ROWS, stages); // the copying warps leave, too
+    for (u32 program = 0; program < 6; program++) {
+        load(random_records());
+        launch(program % 2 ? AMK_ROWS : drawn(AMK_ROWS) + 1, ~0u);
+        if (!shared.done) fail("the launch did not end", program);
+    }
     printf("ok\n");
 }
