@@ -1,4 +1,5 @@
-// Barriers of the shared memory on the CPU. The including file has `shared_address`, and `next_turn` for a thread that waits.
+// Barriers of the shared memory on the CPU. The including file has `shared_address`, and `next_turn`
+// for a thread that waits.
 #pragma once
 #include <map>
 

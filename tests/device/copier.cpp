@@ -139,7 +139,7 @@ static void project(const u8* piece, u32 number, std::vector<u32>& filled) {
             }
             filled[slot]++;
             for (u32 warp = 0; warp < AMK_WARPS; warp++) {
-                if (warp + 1 == AMK_WARPS && params.row_count < AMK_ROWS) pause(); // the last one is late
+                if (warp + 1 == AMK_WARPS && params.row_count < AMK_ROWS) pause(); // it is late
                 check_stage(piece, number, g, c, n, RING + slot * c.bytes);
                 barrier_arrive(shared_address(shared.stage_empty + slot));
             }
@@ -183,9 +183,12 @@ static Record task(u32 op) {
 static void launch(u32 rows, u32 stages) {
     memset(arena, 0, sizeof arena);
     params.row_count = rows, left_stages = stages, turns = 0;
-    for (u32 i = 0; i < WIDE_STAGES; i++)
-        barrier_init(shared_address(shared.stage_full + i), 33), barrier_init(shared_address(shared.stage_empty + i), AMK_WARPS);
-    barrier_init(shared_address(&shared.inputs), 1), barrier_init(shared_address(&shared.copiers), AMK_COPIERS);
+    for (u32 i = 0; i < WIDE_STAGES; i++) {
+        barrier_init(shared_address(shared.stage_full + i), 33);
+        barrier_init(shared_address(shared.stage_empty + i), AMK_WARPS);
+    }
+    barrier_init(shared_address(&shared.inputs), 1);
+    barrier_init(shared_address(&shared.copiers), AMK_COPIERS);
     run([](u32 thread) {
         if (thread / 32 < AMK_COPIERS) copy_stages(params, shared, RING, thread / 32, thread % 32);
         if (thread == AMK_COPIERS * 32) consume();

@@ -74,7 +74,9 @@ static Vector put_parts(u32 row) {
             const float part = drawn();
             sums[i] += part;
 #if AMK_WIDE
-            if (warp < WideGroup::shares) memcpy(arena + RING + WideGroup::scratch_at() + 4 * ((warp * rows() + row) * WideGroup::pitch() + i), &part, 4);
+            u8* const shares = arena + RING + WideGroup::scratch_at();
+            const u32 place = (warp * rows() + row) * WideGroup::pitch() + i;
+            if (warp < WideGroup::shares) memcpy(shares + 4 * place, &part, 4);
             else sums[i] -= part;
 #elif AMK_ROWS
             const u32 place = (i / AMK_UNIT * AMK_WARPS + warp) * (UNIT_SUMS / 4) + row / 4 * 32 + i % AMK_UNIT * 4 + row % 4;

@@ -110,8 +110,10 @@ static float of_matrices(u64 described, u32 row, u32 k) {
 template <int N, class A> static void add_products(float (&d)[N][4], A a, u64 b) {
     const u32 lane = running % 32;
     for (u32 n = 0; n < N; n++)
-        for (u32 i = 0; i < 4; i++)
-            for (u32 k = 0; k < 16; k++) d[n][i] += a(lane / 4 + i / 2 * 8, k) * of_matrices(b, 8 * n + lane % 4 * 2 + i % 2, k);
+        for (u32 i = 0; i < 4; i++) {
+            const u32 row = lane / 4 + i / 2 * 8, column = 8 * n + lane % 4 * 2 + i % 2;
+            for (u32 k = 0; k < 16; k++) d[n][i] += a(row, k) * of_matrices(b, column, k);
+        }
 }
 template <int N> static void wgmma(float (&d)[N][4], u64 a, u64 b) {
     add_products(d, [&](u32 row, u32 k) { return of_matrices(a, running / 32 % 4 * 16 + row, k); }, b);
@@ -120,7 +122,11 @@ template <int N> static void wgmma(float (&d)[N][4], const uint4& a, u64 b) {
     const u32 warp = running / 32 * 32;
     fragments[running] = {{a.x, a.y, a.z, a.w}};
     __syncwarp();
-    add_products(d, [&](u32 row, u32 k) { return element(fragments[warp + row % 8 * 4 + k % 8 / 2].word[row / 8 + k / 8 * 2], k % 2); }, b);
+    const auto of_fragments = [&](u32 row, u32 k) {
+        const u32 lane = row % 8 * 4 + k % 8 / 2;
+        return element(fragments[warp + lane].word[row / 8 + k / 8 * 2], k % 2);
+    };
+    add_products(d, of_fragments, b);
     __syncwarp();
 }
 static void wgmma_begin() {}

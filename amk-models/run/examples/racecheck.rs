@@ -1,6 +1,7 @@
 //! A few steps of a decoder with few layers, for compute-sanitizer:
 //!
-//!     compute-sanitizer --tool racecheck --racecheck-report hazard racecheck MODEL.INSTANCE [LAYERS] [CONTEXT] [STEPS] [POSITION,..] [ROWS] [arrivals]
+//!     compute-sanitizer --tool racecheck --racecheck-report hazard \
+//!         racecheck MODEL.INSTANCE [LAYERS] [CONTEXT] [STEPS] [POSITION,..] [ROWS] [arrivals]
 //!
 //! With ROWS, a sequence runs a prompt of STEPS steps of so many rows, and another one a token in
 //! each of them, instead of one row from each position. Warps wait where they would only arrive,
@@ -8,10 +9,12 @@
 
 use amk::Token;
 use amk::ir::schedule::{PartialSchedule, RowSchedule};
+use amk::rows::PAGE;
 use amk::session::Session;
 use amk_cuda::{RowsVm, RunOptions, Vm, VmOptions};
 use amk_models::model::{Model, find_instance};
 use anyhow::Result;
+use std::path::PathBuf;
 use std::time::Instant;
 
 fn main() -> Result<()> {
@@ -33,9 +36,12 @@ fn main() -> Result<()> {
     }
 }
 
+fn cubins() -> PathBuf {
+    std::env::temp_dir().join("amk-cubins")
+}
+
 fn run(model: &Model, options: &VmOptions, steps: u32, positions: &str) -> Result<()> {
-    let cache = std::env::temp_dir().join("amk-cubins");
-    let mut vm = Vm::new(model.family.kernel, &model.instance, &model.bindings, &cache, options, &mut |_| {})?;
+    let mut vm = Vm::new(model.family.kernel, &model.instance, &model.bindings, &cubins(), options, &mut |_| {})?;
     for pos in positions.split(',') {
         let start = Instant::now();
         let run = vm.run(&[1], pos.parse()?, steps, &RunOptions::default(), &mut |_| {})?;
@@ -45,13 +51,12 @@ fn run(model: &Model, options: &VmOptions, steps: u32, positions: &str) -> Resul
 }
 
 fn run_rows(model: &Model, options: VmOptions, steps: u32, rows: u32) -> Result<()> {
-    let cache = std::env::temp_dir().join("amk-cubins");
     let most = RowSchedule { most: rows, block: None };
     let schedule = Some(PartialSchedule { rows: Some(most), ..PartialSchedule::default() });
     let options = VmOptions { schedule, ..options };
-    let pages = 2 * (steps * rows) as usize / 64 + 4;
+    let pages = (steps * rows) as usize / PAGE + 2; // one more for each sequence
     let Model { family, instance, bindings, .. } = model;
-    let vm = RowsVm::new(family.kernel, instance, bindings, &cache, &options, &pages.into(), &mut |_| {})?;
+    let vm = RowsVm::new(family.kernel, instance, bindings, &cubins(), &options, &pages.into(), &mut |_| {})?;
     let mut session = Session::new(vm);
     session.bound_mixed(rows as usize);
     let [prompt, decoding] = [session.add(), session.add()];

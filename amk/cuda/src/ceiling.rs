@@ -40,7 +40,7 @@ impl Ceiling {
         let (context, target) = open()?;
         let (workers, slots) = (target.multiprocessors, target.ring.slots);
         let code = compile_cached(&lines::numbered(&code::CEILING.text()), target.architecture, cache)?;
-        let function = kernel(&context, code, "amk_ceiling", slots * CHUNK, None)?;
+        let function = kernel(&context, code, "amk_ceiling", |_| slots * CHUNK)?;
         check_room(&context, BYTES)?;
         let chunks = (BYTES / u64::from(workers) / u64::from(CHUNK)) as u32;
         let stream = context.new_stream()?;

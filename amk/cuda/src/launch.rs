@@ -419,8 +419,9 @@ pub(super) fn load(
     plan: &Plan,
     code: Cubin,
 ) -> Result<CudaFunction, CudaError> {
-    let all = uses_all_memory(plan).then_some(target.shared_bytes);
-    kernel(context, code, "amk_vm", RingMemory::of(plan).bytes(), all)
+    let ring = RingMemory::of(plan).bytes();
+    let bytes = |own| if uses_all_memory(plan) { target.shared_bytes.saturating_sub(own).max(ring) } else { ring };
+    kernel(context, code, "amk_vm", bytes)
 }
 
 /// Returns the plan of an instance under a schedule, from which [`Vm::new`] makes the image.

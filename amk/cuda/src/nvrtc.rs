@@ -107,8 +107,8 @@ pub fn compile_cached(source: &str, architecture: &str, folder: &Path) -> Result
     Ok(cubin)
 }
 
-/// Loads a kernel of a compiled program, which may use `shared_bytes` of dynamic shared memory, or
-/// what its own variables leave of `all` bytes.
+/// Loads a kernel of a compiled program. `shared_bytes` is called with the bytes that its variables
+/// take in shared memory, and returns how many it may use beside them.
 ///
 /// # Errors
 /// Failing driver calls.
@@ -116,13 +116,11 @@ pub(super) fn kernel(
     context: &Arc<CudaContext>,
     cubin: Cubin,
     name: &str,
-    shared_bytes: u32,
-    all: Option<u32>,
+    shared_bytes: impl FnOnce(u32) -> u32,
 ) -> Result<CudaFunction, CudaError> {
     let function = context.load_module(Ptx::from_binary(cubin.bytes))?.load_function(name)?;
-    let own = function.get_attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?;
-    let bytes = |bytes| i32::try_from(bytes).unwrap_or(i32::MAX);
-    let bytes = all.map_or(bytes(shared_bytes), |all| (bytes(all) - own).max(bytes(shared_bytes)));
+    let own = function.get_attribute(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES)?.unsigned_abs();
+    let bytes = i32::try_from(shared_bytes(own)).unwrap_or(i32::MAX);
     function.set_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes)?;
     Ok(function)
 }

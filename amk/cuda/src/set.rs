@@ -27,8 +27,8 @@ pub struct BodySet {
     pub params: &'static [Struct],
     /// C++ that `kept` uses, before all other code of the VM.
     pub types: DeviceCode,
-    /// Members of a C++ struct: the state that its code keeps in a worker's shared memory. There
-    /// are no other variables (`__shared__`): wide steps use what this struct leaves.
+    /// Members of a C++ struct: the state that its code keeps in a worker's shared memory. Its
+    /// code declares nothing else `__shared__`: wide steps use what this struct leaves.
     pub kept: &'static str,
     /// C++ run by every thread of a worker at the start of a launch, with that memory as `s`.
     pub begin_launch: &'static str,

@@ -6,7 +6,7 @@
 //
 // A tile is an A fragment of `mma`, 16 bytes a lane. Products of warpgroups (`wgmma`) take matrices
 // of 8 rows of 16 bytes, which are the fragment's registers: the matrices of a tile lie where the
-// tile was. Where there are no such products, tiles stay as they are.
+// tile was. GPUs without these products leave tiles as they are.
 #pragma once
 #include "../linear/copier.cuh"
 #include "wide.cuh"

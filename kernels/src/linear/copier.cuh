@@ -6,8 +6,8 @@
 #include "boxes.cuh"
 
 #if AMK_WIDE
-// Clock cycles from 4 KiB of weights to the next, while there are no inputs: slower than the
-// memory, so that results and inputs do not queue up behind them.
+// Clock cycles from 4 KiB of weights to the next before the inputs come: slower than the memory, so
+// that results and inputs do not queue up behind them.
 constexpr u32 EARLY_PACE = AMK_PACE * 4 / 3;
 
 // A unit of weights: its piece of a tape, its number there, and the units of the piece.

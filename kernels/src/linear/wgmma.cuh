@@ -72,8 +72,8 @@ AMK_DEVICE u64 swizzled_128(u32 address) {
 AMK_DEVICE u64 swizzled_64(u32 address, u32 apart) {
     return (u64)(address >> 4 & 0x3fff) | (u64)1 << 16 | (u64)(apart >> 4) << 32 | (u64)2 << 62;
 }
-// Describes matrices of 8 rows of 16 bytes: how many bytes it is to the next one along k, and to
-// that of the next rows.
+// Describes matrices of 8 rows of 16 bytes: the bytes from one to the next along k, and to the next
+// rows.
 AMK_DEVICE u64 matrices(u32 address, u32 along, u32 apart) {
     return (u64)(address >> 4 & 0x3fff) | (u64)(along >> 4) << 16 | (u64)(apart >> 4) << 32;
 }

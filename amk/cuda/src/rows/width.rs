@@ -29,6 +29,8 @@ pub(super) struct Width {
     pub(super) memory: Memory,
     pub(super) trace: Option<CudaSlice<u64>>,
     params: VmParams,
+    /// Bytes of dynamic shared memory.
+    shared_bytes: u32,
     /// Whether the last launch was abandoned.
     abandoned: PinnedHostSlice<u32>,
 }
@@ -51,9 +53,10 @@ impl Width {
             budget_ns: DEADLINE.as_nanos() as u64,
             ..memory.params(&image, stream)
         };
+        let shared_bytes = function.get_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?.unsigned_abs();
         // SAFETY: a launch copies the word there before it is read.
         let abandoned = unsafe { stream.context().alloc_pinned_with_flags(1, sys::CU_MEMHOSTALLOC_PORTABLE) }?;
-        Ok(Self { function, plan, verified, image, memory, trace, params, abandoned })
+        Ok(Self { function, plan, verified, image, memory, trace, params, shared_bytes, abandoned })
     }
 
     /// Whether it runs steps of so many rows.
@@ -91,11 +94,10 @@ impl Width {
         params: &Params,
         host_work: &mut dyn FnMut(),
     ) -> Result<Duration, CudaError> {
-        let memory = self.function.get_attribute(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)?;
         let config = LaunchConfig {
             grid_dim: (self.plan.schedule.workers, 1, 1),
             block_dim: (target.threads(), 1, 1),
-            shared_mem_bytes: memory.unsigned_abs(),
+            shared_mem_bytes: self.shared_bytes,
         };
         let params = params.block();
         let timed = Some(sys::CUevent_flags::CU_EVENT_DEFAULT);

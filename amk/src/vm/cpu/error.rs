@@ -52,7 +52,7 @@ pub enum VmError {
     #[error(transparent)]
     Constant(#[from] OtherConstant),
     /// The buffers do not fit into memory.
-    #[error("no memory for {bytes} bytes of `{}`; choose a shorter context", Shown(buffer))]
+    #[error("no memory for {bytes} bytes of `{}`; use a shorter context", Shown(buffer))]
     Memory {
         /// The buffer's name.
         buffer: String,
