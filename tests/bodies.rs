@@ -97,6 +97,8 @@ fn attention_by(rows: &str, paged: &str, (packets, bytes): (&str, &str), heads: 
     let norm = (cap == 0.0 && !still).to_string();
     // In long steps two sets of 64 queries where there are two teams.
     let block = if rows.len() < 3 { 8 } else { 64 / group * if dim <= SMALL { 2 } else { 1 } };
+    // All rows but those of long steps, and narrow ones that exchange counters.
+    let lone = if packets == "1" || (wide(rows, packets).1 == "1" && rows.len() < 3) { "1" } else { "0" };
     let files = ["begin", "cache", "turns", "fused", "rows", "wide", "blocks", "prompts"];
     let files = files.map(|file| format!("attention/{file}.cuh"));
     let wgmma = native::text("linear/wgmma.cuh");
@@ -115,6 +117,7 @@ fn attention_by(rows: &str, paged: &str, (packets, bytes): (&str, &str), heads: 
         ("AMK_CODED", if cap > 0.0 { "1" } else { "0" }),
         ("AMK_TURNS", &turned.to_string()),
         ("AMK_OWN_TURNS", &own),
+        ("AMK_LONE_ROWS", lone),
         ("AMK_TURN_SCALE(p,at)", &format!("((at)<{}?0.75f:1.25f)", turned / 2)),
         ("TEST_HEAD", &dim.to_string()),
         ("TEST_GROUP", &group.to_string()),
@@ -364,11 +367,12 @@ fn copying_warps_bring_every_stage_in_turn() {
 }
 
 /// What the code of rows asks of an attention, where none runs.
-const NO_ATTENTION: [(&str, &str); 5] = [
+const NO_ATTENTION: [(&str, &str); 6] = [
     ("AMK_ROW_BLOCK", "8"),
     ("AMK_HEAD_DIM", "128"),
     ("AMK_TURNS", "64"),
     ("AMK_OWN_TURNS", "1"),
+    ("AMK_LONE_ROWS", "0"),
     ("AMK_WORKERS", "12"),
 ];
 

@@ -279,11 +279,10 @@ fn words(record: &amk_cuda::image::Record) -> Vec<u32> {
         signal,
         wait,
         arrivals,
-        reserved,
+        more,
     } = *record;
     let first = u32::from(op) | u32::from(units) << 16;
-    let rest =
-        [input, output, shape, row, norm, bias, task, layer, aux, partial, tape, signal, wait, arrivals, reserved];
+    let rest = [input, output, shape, row, norm, bias, task, layer, aux, partial, tape, signal, wait, arrivals, more];
     [first].into_iter().chain(rest).collect()
 }
 

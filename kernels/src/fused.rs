@@ -235,6 +235,8 @@ pub struct CachedLayer {
     pub caches: [BufferId; 2],
     /// The group of pages that they lie in.
     pub group: usize,
+    /// The weight of the norm of its keys, if there is one.
+    pub key_norm: Option<BufferId>,
 }
 
 /// Places, checks and binds [`Shared`].
@@ -321,7 +323,7 @@ impl Shared {
         let groups = decoder.groups(plan);
         let layer = |layer: &LayerBuffers| {
             let group = groups.get(layer.kind).copied().unwrap_or(0);
-            CachedLayer { caches: layer.caches, group }
+            CachedLayer { caches: layer.caches, group, key_norm: layer.head_norms.map(|[_, keys]| keys) }
         };
         Self {
             embedding: decoder.embedding,
@@ -367,14 +369,13 @@ impl Shared {
         of_group.map(|(_, number)| number).nth(record.layer as usize)
     }
 
-    /// Returns the caches of the layer of a record of attention.
+    /// Returns the layer of a record of attention.
     ///
     /// # Errors
     /// If there is no such layer.
-    pub(crate) fn caches_at(&self, record: &Record) -> Result<[BufferId; 2], Refusal> {
+    pub(crate) fn cached_at(&self, record: &Record) -> Result<&CachedLayer, Refusal> {
         let layer = self.layer_at(record).and_then(|layer| self.layers.get(layer as usize));
-        let none = || Refusal::new("layer", format!("is {}", record.layer));
-        layer.map(|layer| layer.caches).ok_or_else(none)
+        layer.ok_or_else(|| Refusal::new("layer", format!("is {}", record.layer)))
     }
 
     /// Returns the bytes of the caches of fused attention and of the inputs of convolutions that do
@@ -447,7 +448,7 @@ impl Shared {
         }
         let Some(known) = program.rows.map(|_| PageGroups::of(program)) else { return Ok(()) };
         let fits =
-            |&CachedLayer { caches, group }: &CachedLayer| caches.iter().all(|&id| known.group(id) == Some(group));
+            |&CachedLayer { caches, group, .. }: &CachedLayer| caches.iter().all(|&id| known.group(id) == Some(group));
         if !self.layers.iter().all(fits) {
             return Err(Refusal::new("layers", "have caches in pages of another group than their own"));
         }

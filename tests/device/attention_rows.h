@@ -92,7 +92,7 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
     begin_places();
     for (u32 head = 0; head < KV_HEADS; head++)
         for (u32 first = 0; first < AMK_ROWS; first += block) {
-            const Record r = {block, INPUT, OUTPUT, LAYER, head, 0, 0, PLACES[LAYER], first, 0};
+            const Record r = {block, INPUT, OUTPUT, LAYER, head, 0, HEAD, PLACES[LAYER], first, 0};
             if constexpr (AMK_ROWS > BLOCK_ROWS)
                 attend_by_all<A>(r);
             else
@@ -100,7 +100,7 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
         }
 #else
     for (u32 head = 0; head < KV_HEADS; head++)
-        for (u32 split = 0; split < SPLITS; split++) by_all<attend_rows<A>>({1, INPUT, LSE, LAYER, head, 0, OUTPUT, PLACES[LAYER], split, PARTIAL});
+        for (u32 split = 0; split < SPLITS; split++) by_all<attend_rows<A>>({1, INPUT, LSE, LAYER, head, 0, HEAD, PLACES[LAYER], split, PARTIAL, OUTPUT});
     by_all<join_rows<A>>({HEADS * A::SLICES, LSE, OUTPUT, 0, 0, 0, 0, 0, 0, PARTIAL});
 #endif
 #if AMK_ROW_PACKETS

@@ -47,6 +47,8 @@ struct Worker {
     void stamp_first(int) const {}
 };
 static void await_by_warp(Worker&, const Record&) {}
+static void signal(Worker&, const Record&) {}
+static void signal_nothing(Worker&, const Record&) {}
 #if AMK_WIDE
 constexpr u32 WIDE_MEMORY = AMK_SLOTS * AMK_CHUNK;
 static void next_turn() { next(); }

@@ -163,7 +163,7 @@ static u32 transpose_8x8(u32 v) {
 
 // ---- the worker, as far as the bodies name it ----
 struct Record {
-    u32 units, input, output, shape, row, norm, bias, layer, aux, partial, op;
+    u32 units, input, output, shape, row, norm, bias, layer, aux, partial, more, op;
 };
 struct RowWords {
     u32 token, pos, pages, wanted;

@@ -124,8 +124,8 @@ struct Record {
     u32 wait;
     // Signals per step of the counter that the task waits for.
     u32 arrivals;
-    // Padding, zero.
-    u32 reserved;
+    // Packet offset of another output, or another number.
+    u32 more;
 };
 static_assert(sizeof(Record) == 64, "as the host has it");
 

@@ -19,6 +19,9 @@ AMK_DEVICE u32 load_acquire(const u64* p) {
 AMK_DEVICE void add_release(u64* p) {
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(p) : "memory");
 }
+AMK_DEVICE void add_relaxed(u64* p) {
+    asm volatile("red.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(p) : "memory");
+}
 
 // All packets of the worker are published.
 AMK_DEVICE void arrive(Worker& w, u32 counter) {
@@ -54,13 +57,24 @@ AMK_DEVICE void await_by_warp(Worker& w, const Record& r) {
 #endif
 }
 
-AMK_DEVICE void after_task(Worker& w, const Record& r) {
+// Signals what the task has published.
+AMK_DEVICE void signal(Worker& w, const Record& r) {
 #if AMK_EXCHANGE
     if (r.signal && !w.dropped()) arrive(w, r.signal);
 #endif
+}
+// Signals for a task that has stored nothing: without the wait for stores that are on their way.
+AMK_DEVICE void signal_nothing(Worker& w, const Record& r) {
+#if AMK_EXCHANGE
+    if (r.signal && !w.dropped() && w.thread() == 0) add_relaxed(w.p.packets + r.signal);
+#endif
+}
+AMK_DEVICE void after_task(Worker& w, const Record& r) {
+    const bool signals = AMK_SIGNALS(r.op);
+    if (!signals) signal(w, r);
 #if AMK_WIDE
     // Copies that come now would delay the signal.
-    if (!r.signal || w.dropped()) w.sync();
+    if (signals || !r.signal || w.dropped()) w.sync();
     w.progress();
 #endif
 }

@@ -5,6 +5,7 @@
 //   AMK_READS_ALL                              whether these need more than a record's first words
 //   void dispatch(Worker&, const Record&)      its other instructions
 //   AMK_AWAITS(op)                             whether its body calls `before_task` itself
+//   AMK_SIGNALS(op)                            whether its body gives its signal itself
 //   AMK_SKIPS(w, op), AMK_SKIPPED              whether this step skips so many records after this
 //   one
 //   void bodies_begin_launch(Shared&), bodies_begin_step(Worker&)

@@ -145,6 +145,8 @@ pub struct RecordKind {
     /// Whether the body waits for the record's counter itself, by `before_task`: what it does
     /// before touches nothing that another task writes.
     pub awaits: fn(&Plan) -> bool,
+    /// Whether the body gives the record's signal itself, by `signal` or `signal_nothing`.
+    pub signals: fn(&Plan) -> bool,
     /// Gathers facts about a whole program from the calls of this kind.
     pub survey: fn(&Program, &mut Survey),
 }
@@ -161,6 +163,7 @@ impl RecordKind {
             reads_all: |_| false,
             skips: None,
             awaits: |_| false,
+            signals: |_| false,
             survey: |_, _| {},
         }
     }

@@ -11,7 +11,7 @@ use super::options::VmOptions;
 use super::params;
 use super::plan::Plan;
 use super::ring::RingMemory;
-use super::set::{BodySet, body_sets, codes, record_kinds, row_structs};
+use super::set::{BodySet, RecordKind, body_sets, codes, record_kinds, row_structs};
 use super::target::GpuTarget;
 use amk_ir::schedule::Ring;
 use core::fmt::Write as _;
@@ -193,14 +193,17 @@ fn kinds_of_records(plan: &Plan) -> String {
         kinds.iter().filter(|_| one_row).filter_map(|kind| kind.skips.map(|(when, count)| (kind.name, when, count)));
     let (skips, counts): (Vec<String>, Vec<u32>) =
         skips.map(|(name, when, count)| (format!("(op) == OP_{name} && {when}"), count)).unzip();
-    let awaits = kinds.iter().filter(|kind| (kind.awaits)(plan)).map(|kind| format!("(op) == OP_{}", kind.name));
+    let of_kinds = |is: fn(&RecordKind) -> fn(&Plan) -> bool| {
+        kinds.iter().filter(|kind| is(kind)(plan)).map(|kind| format!("(op) == OP_{}", kind.name)).collect()
+    };
     let any = |of: Vec<String>| if of.is_empty() { "false".to_owned() } else { of.join(" || ") };
     format!(
         "#define AMK_PROJECTS(op) ({})\n#define AMK_READS_ALL {}\n#define AMK_AWAITS(op) ({})\n\
-         #define AMK_SKIPS(w, op) ({})\n#define AMK_SKIPPED {}\n",
+         #define AMK_SIGNALS(op) ({})\n#define AMK_SKIPS(w, op) ({})\n#define AMK_SKIPPED {}\n",
         any(projects.collect()),
         u32::from(kinds.iter().any(|kind| (kind.reads_all)(plan))),
-        any(awaits.collect()),
+        any(of_kinds(|kind| kind.awaits)),
+        any(of_kinds(|kind| kind.signals)),
         any(skips),
         counts.first().copied().unwrap_or(0)
     )

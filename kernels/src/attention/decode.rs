@@ -153,7 +153,7 @@ fn attend<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) ->
     let [partial, _] = results(record, places, form)?;
     let shared = Shared::of(places.image);
     check_layer(record, places, partial, shared.layer_at(record))?;
-    let [keys, values] = shared.caches_at(record)?;
+    let [keys, values] = shared.cached_at(record)?.caches;
     // Queries, keys and values are contiguous, head by head.
     let heads = |first: u32, len: u32| {
         let at = record.input.saturating_add(first * head_dim / places.per_place(Format::Pairs));

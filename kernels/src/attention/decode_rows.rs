@@ -5,7 +5,7 @@ use super::form::{by_kind, first_alike, of_any_kind};
 use super::phase::BLOCK;
 use super::rows::is_long;
 use crate::abi::split_of;
-use crate::fused::{AttentionForm, RotaryTable, Shared};
+use crate::fused::{AttentionForm, CachedLayer, RotaryTable, Shared};
 use amk::ir::{Access, Bound, BufferId, Interval, Param, Region};
 use amk_cuda::image::Record;
 use amk_cuda::image::decode::{
@@ -16,8 +16,11 @@ use amk_cuda::set::RecordKind;
 use std::ops::Range;
 
 /// Records that append keys and values.
-pub(crate) const APPEND: RecordKind =
-    RecordKind { dispatch: |plan| with_rows(plan, "append_rows"), ..RecordKind::new("APPEND", append) };
+pub(crate) const APPEND: RecordKind = RecordKind {
+    dispatch: |plan| with_rows(plan, "append_rows"),
+    signals: |plan| plan.rows().is_some(), // it may have stored nothing
+    ..RecordKind::new("APPEND", append)
+};
 
 /// Records of attention to splits of the positions.
 pub(crate) const PARTS: RecordKind =
@@ -31,7 +34,7 @@ pub(crate) const PARTS: RecordKind =
 /// Records of attention of blocks of rows.
 pub(crate) const ATTEND_ROWS: RecordKind = RecordKind {
     dispatch: attend_wide,
-    awaits: is_long, // and tells the copying warps
+    awaits: Plan::is_wide, // for rows that are not alone
     ..RecordKind::new("ATTEND_ROWS", attend_rows)
 };
 
@@ -104,17 +107,43 @@ struct Layer<'c, 'p> {
     form: AttentionForm,
     table: Option<RotaryTable>,
     caches: [BufferId; 2],
+    key_norm: Option<BufferId>,
 }
+
+/// What the records of a worker append so far: a cache, a kv head of it and rows.
+#[derive(Clone, Debug, Default)]
+struct Appended(Vec<(BufferId, u32, Range<u32>)>);
 
 impl<'c, 'p> Layer<'c, 'p> {
     fn new(record: &'c Record, places: &'c Places<'p>) -> Result<Self, Refusal> {
         let shared = Shared::of(places.image);
         let (form, table) = form(places, record.shape)?;
-        let caches = shared.caches_at(record)?;
+        let &CachedLayer { caches, key_norm, .. } = shared.cached_at(record)?;
         if record.row >= form.kv_heads {
             return Err(Refusal::new("row", format!("is {}, there are {}", record.row, form.kv_heads)));
         }
-        Ok(Self { record, places, form, table, caches })
+        Ok(Self { record, places, form, table, caches, key_norm })
+    }
+
+    /// The heads of some rows that the record appends, or attends to where they are appended.
+    fn appended(&self, rows: &Range<u32>) -> (BufferId, u32, Range<u32>) {
+        (self.caches[0], self.record.row, rows.clone())
+    }
+
+    /// Checks that the record has the norm of the layer's keys.
+    fn check_key_norm(&self) -> Result<(), Refusal> {
+        let (record, head_dim) = (self.record, self.form.head_dim);
+        let other =
+            || Refusal::new("bias, layer", format!("are {} and {}, of another layer", record.bias, record.layer));
+        match self.key_norm {
+            Some(norm)
+                if self.places.constant("bias", record.bias, head_dim)? == (Place::Buffer(norm), 0..head_dim) =>
+            {
+                Ok(())
+            }
+            None if record.bias == 0 => Ok(()),
+            _ => Err(other()),
+        }
     }
 
     /// Some of the heads of queries, keys and values, which follow one another.
@@ -177,7 +206,7 @@ impl<'c, 'p> Layer<'c, 'p> {
     }
 }
 
-fn append<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+fn append<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "input", "shape", "row", "bias", "layer", "aux"])?;
     let layer = Layer::new(record, places)?;
     let shared = Shared::of(places.image);
@@ -191,16 +220,25 @@ fn append<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) ->
         let operands = vec![layer.cached(cache, true), x];
         calls.push(DecodedCall { params: vec![Param::Pos], ..DecodedCall::new("amk_kernels::kv_append", operands) });
     }
-    Ok(for_rows(calls, Some(&step_rows(record, places)?)))
+    layer.check_key_norm()?;
+    let rows = step_rows(record, places)?;
+    state.own.entry::<Appended>().0.push(layer.appended(&rows));
+    Ok(for_rows(calls, Some(&rows)))
 }
 
 fn attend_rows<'p>(
     record: &Record,
     places: &Places<'p>,
-    _state: &mut WorkerState,
+    state: &mut WorkerState,
 ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    only(record, &["units", "input", "output", "shape", "row", "norm", "layer", "aux"])?;
+    only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "layer", "aux"])?;
     let layer = Layer::new(record, places)?;
+    layer.check_key_norm()?;
+    let rows = step_rows(record, places)?;
+    if !state.own.entry::<Appended>().0.contains(&layer.appended(&rows)) {
+        let what = "are rows that the worker's records before this one do not append";
+        return Err(Refusal::new("units, row, layer, aux", what));
+    }
     let AttentionForm { head_dim, group, kv_heads, .. } = layer.form;
     let attended = places.whole("output", record.output, &[kv_heads * group * head_dim], Format::Pairs)?;
     let mut calls = Vec::new();
@@ -214,7 +252,7 @@ fn attend_rows<'p>(
     params.extend(layer.form.cap.map(Param::F32));
     params.extend([window, Param::Pos]);
     calls.push(DecodedCall { params, ..DecodedCall::new(layer.form.row_path(), operands) });
-    Ok(for_rows(calls, Some(&step_rows(record, places)?)))
+    Ok(for_rows(calls, Some(&rows)))
 }
 
 /// Returns the split results and their log-sum-exps, and checks their shapes.
@@ -227,8 +265,9 @@ fn results(record: &Record, places: &Places<'_>, form: AttentionForm, lse: u32) 
 }
 
 fn parts<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "layer", "aux", "partial"])?;
+    only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "layer", "aux", "partial", "more"])?;
     let layer = Layer::new(record, places)?;
+    layer.check_key_norm()?;
     let AttentionForm { head_dim, group, splits, run, .. } = layer.form;
     if record.aux >= splits {
         return Err(Refusal::new("aux", format!("is {}, there are {splits}", record.aux)));
@@ -237,8 +276,8 @@ fn parts<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> 
         return Err(Refusal::new("units", format!("is {}, expected 1", record.units)));
     }
     let [partial, lse] = results(record, places, layer.form, record.output)?;
-    let attended = places.whole("bias", record.bias, &[layer.form.kv_heads * group * head_dim], Format::Pairs)?;
-    combined_into(places, ("bias, partial", attended), partial)?;
+    let attended = places.whole("more", record.more, &[layer.form.kv_heads * group * head_dim], Format::Pairs)?;
+    combined_into(places, ("more, partial", attended), partial)?;
     let queries = record.row * group..(record.row + 1) * group;
     let (mut all, mut locals) = (Vec::new(), 0);
     let most = places.program.rows.unwrap_or(0);

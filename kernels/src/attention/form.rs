@@ -1,6 +1,7 @@
 //! The forms of a plan's attentions: all have the same heads, and layers of two kinds differ in
 //! their window, their rotation or the bound of their scores.
 
+use super::rows::is_long;
 use crate::fused::{Decoder, page_bytes};
 use amk::ir::rows::Reach;
 use amk::ir::schedule::Schedule;
@@ -159,6 +160,12 @@ pub(super) fn run_of(schedule: &Schedule, head_dim: u32) -> u32 {
     if head_dim > SMALL_HEAD { schedule.run / 2 } else { schedule.run }
 }
 
+/// Whether tasks that attend append the keys and values of rows that are alone in their sequences.
+/// Copies of long steps bring positions before the tasks that attend to them begin.
+fn appends_lone_rows(plan: &Plan) -> bool {
+    plan.has_row_packets() || (plan.is_wide() && !is_long(plan))
+}
+
 /// Renders what the bodies keep in memory for a plan's attentions as macros.
 pub(crate) fn defines(plan: &Plan) -> String {
     let none = Decoder::default();
@@ -172,6 +179,7 @@ pub(crate) fn defines(plan: &Plan) -> String {
         ("AMK_COPIES", decoder.forms.first().map_or(1, |form| form.copies).to_string()),
         ("AMK_TURNS", turns.to_string()),
         ("AMK_OWN_TURNS", u32::from(own_turns).to_string()),
+        ("AMK_LONE_ROWS", u32::from(appends_lone_rows(plan)).to_string()),
         ("AMK_CACHE_BYTES", cache_of(plan).bytes().to_string()),
         ("AMK_PAGED", u32::from(plan.has_pages() && plan.rows().is_none()).to_string()),
         ("AMK_TURN_SCALE(p, at)", turn_scale(&decoder.tables)),

@@ -49,41 +49,6 @@ AMK_DEVICE void turn_head(const Worker& w, bool norm, u32 weight, const float2* 
     if (!any(turns)) return;
     Rotation<A>(w, turns).rotate(w, x);
 }
-// Likewise the vector of a row.
-template <class A>
-AMK_DEVICE void load_head(const Worker& w, const Record& r, u32 row, u32 head, bool norm,
-                          u32 weight, const float2* turns, float2 (&x)[A::PER_LANE]) {
-    constexpr int N = A::PER_LANE;
-    turn_head<A>(w, norm, weight, turns, x, [&](u32(&word)[N]) {
-        Words<N> pairs = {pair_at(w, r.input, head * A::PAIRS + w.lane, row), LINE_APART};
-        if (!A::has(w.lane, N - 1)) pairs.count = N - 1; // the others are 0
-        read_words(w, pairs);
-#pragma unroll
-        for (int j = 0; j < N; j++) word[j] = pairs.word[j];
-    });
-}
-#if AMK_WIDE
-// Asks for the lane's pairs of the vector of a row, pair `j` to `place(j)` in the memory of the
-// ring. So those of many vectors are on their way at once.
-template <class A, class F>
-AMK_DEVICE void copy_head(const Worker& w, const Record& r, u32 row, u32 head, F place) {
-    const u32* from = pair_at(w, r.input, head * A::PAIRS + w.lane, row);
-#pragma unroll
-    for (int j = 0; j < A::PER_LANE; j++)
-        if (A::has(w.lane, j)) copy_4(w.data + place(j), from + j * LINE_APART);
-}
-// As `load_head`, once they are there.
-template <class A, class F>
-AMK_DEVICE void copied_head(const Worker& w, bool norm, u32 weight, const float2* turns,
-                            float2 (&x)[A::PER_LANE], F place) {
-    turn_head<A>(w, norm, weight, turns, x, [&](u32(&word)[A::PER_LANE]) {
-#pragma unroll
-        for (int j = 0; j < A::PER_LANE; j++)
-            word[j] = A::has(w.lane, j) ? *(const u32*)w.memory(place(j)) : 0;
-    });
-}
-#endif
-
 // The turns of a task's row, cosine and sine: those of the step, or the task's own in wide steps
 // and where the heads are long.
 #if AMK_OWN_TURNS
@@ -116,33 +81,119 @@ template <class A> AMK_DEVICE void begin_block(Worker& w, u32 first, u32 end) {
 #endif
 }
 
-// Writes the key and the value of a kv head of the record's rows to their pages, a vector a warp.
-template <class A> AMK_DEVICE void append_rows(Worker& w, const Record& r) {
-    const u32 end = min(r.aux + r.units, w.p.row_count);
-    if (end <= r.aux) return;
-    w.stamp(TRACE_INPUTS);
-    begin_block<A>(w, r.aux, end);
+// Whether a row is the only one of its sequence in this step; rows of a sequence are neighbours.
+// Nobody else reads then what it appends, so the task that attends to its own position appends it
+// (docs/src/internals/device-vm.md).
+AMK_DEVICE bool is_alone(const Worker& w, u32 row) {
+    const u32 pages = w.s.rows[row].pages;
+    return AMK_LONE_ROWS && (row == 0 || w.s.rows[row - 1].pages != pages) &&
+           (row + 1 >= w.p.row_count || w.s.rows[row + 1].pages != pages);
+}
+
+// Whether any row from `first` on, below `end`, is not.
+AMK_DEVICE bool has_company(const Worker& w, u32 first, u32 end) {
+    bool found = false;
 #pragma unroll 1
-    for (u32 item = 2 * r.aux + w.warp; item < 2 * end; item += AMK_WARPS) {
-        const u32 row = item / 2, pos = w.s.rows[row].pos, at = pos % 64;
-        const bool key = item % 2 == 0;
-        float2 x[A::PER_LANE];
-        load_head<A>(w, r, row, A::key_head(r.row) + (key ? 0 : A::to_value()), A::NORM && key,
-                     r.bias, key ? turns_of<A>(w, row, r.aux) : nullptr, x);
-        u8* block = page_block<A>(w, row, r.layer, r.row, pos / 64);
+    for (u32 at = first; any(at < end); at += 32)
+        found |= at + w.lane < end && !is_alone(w, at + w.lane);
+    return any_lane(found);
+}
+
+// One of the heads that attention takes of a row: the queries of the record's kv head, then its key
+// and its value.
+template <class A> struct RowHead {
+    static constexpr u32 COUNT = A::GROUP + 2;
+    u32 row, which;
+
+    AMK_DEVICE bool is_query() const { return which < A::GROUP; }
+    AMK_DEVICE bool is_key() const { return which == A::GROUP; }
+    AMK_DEVICE bool is_value() const { return which > A::GROUP; }
+    // Its number among all heads.
+    AMK_DEVICE u32 number(const Record& r) const {
+        return is_query() ? r.row * A::GROUP + which
+                          : A::key_head(r.row) + (is_key() ? 0 : A::to_value());
+    }
+    AMK_DEVICE bool has_norm() const { return A::NORM && !is_value(); }
+    AMK_DEVICE u32 norm(const Record& r) const { return is_query() ? r.norm : r.bias; }
+    // Its turns, where the task's rows begin with `first`; a value has none.
+    AMK_DEVICE const float2* turns(const Worker& w, u32 first) const {
+        return is_value() ? nullptr : turns_of<A>(w, row, first);
+    }
+    // Where a key or a value goes: the block of the row's position.
+    AMK_DEVICE u8* block(const Worker& w, const Record& r) const {
+        return page_block<A>(w, row, r.layer, r.row, w.s.rows[row].pos / 64);
+    }
+    // Writes the lane's pairs of a key or a value there.
+    AMK_DEVICE void append(const Worker& w, u8* block, const float2 (&x)[A::PER_LANE]) const {
+        const u32 at = w.s.rows[row].pos % 64;
 #pragma unroll
         for (int j = 0; j < A::PER_LANE; j++) {
             if (!A::has(w.lane, j)) continue;
             const u32 d = 64 * j + 2 * w.lane, pair = pack_cache(x[j].x, x[j].y);
-            if (key)
+            if (is_key()) {
                 *(CachePair*)(block + key_offset<A>(at, d)) = (CachePair)pair;
-            else
-                *(CacheElem*)(block + value_offset<A>(at, d)) = low_element(pair),
-                                                          *(CacheElem*)(block + value_offset<A>(
-                                                                                    at, d + 1)) =
-                                                              high_element(pair);
+            } else {
+                *(CacheElem*)(block + value_offset<A>(at, d)) = low_element(pair);
+                *(CacheElem*)(block + value_offset<A>(at, d + 1)) = high_element(pair);
+            }
         }
     }
+};
+
+// Likewise that of a row's head, where the task's rows begin with `first`.
+template <class A>
+AMK_DEVICE void load_head(const Worker& w, const Record& r, const RowHead<A>& head, u32 first,
+                          float2 (&x)[A::PER_LANE]) {
+    constexpr int N = A::PER_LANE;
+    turn_head<A>(w, head.has_norm(), head.norm(r), head.turns(w, first), x, [&](u32(&word)[N]) {
+        Words<N> pairs = {pair_at(w, r.input, head.number(r) * A::PAIRS + w.lane, head.row),
+                          LINE_APART};
+        if (!A::has(w.lane, N - 1)) pairs.count = N - 1; // the others are 0
+        read_words(w, pairs);
+#pragma unroll
+        for (int j = 0; j < N; j++) word[j] = pairs.word[j];
+    });
+}
+#if AMK_WIDE
+// Asks for the lane's pairs of a row's head, pair `j` to `place(j)` in the memory of the ring. So
+// those of many heads are on their way at once.
+template <class A, class F>
+AMK_DEVICE void copy_head(const Worker& w, const Record& r, const RowHead<A>& head, F place) {
+    const u32* from = pair_at(w, r.input, head.number(r) * A::PAIRS + w.lane, head.row);
+#pragma unroll
+    for (int j = 0; j < A::PER_LANE; j++)
+        if (A::has(w.lane, j)) copy_4(w.data + place(j), from + j * LINE_APART);
+}
+// As `load_head`, once they are there.
+template <class A, class F>
+AMK_DEVICE void copied_head(const Worker& w, const Record& r, const RowHead<A>& head,
+                            float2 (&x)[A::PER_LANE], F place) {
+    turn_head<A>(w, head.has_norm(), head.norm(r), head.turns(w, r.aux), x,
+                 [&](u32(&word)[A::PER_LANE]) {
+#pragma unroll
+                     for (int j = 0; j < A::PER_LANE; j++)
+                         word[j] = A::has(w.lane, j) ? *(const u32*)w.memory(place(j)) : 0;
+                 });
+}
+#endif
+
+// Writes the key and the value of a kv head of the record's rows to their pages, a vector a warp,
+// but for rows that are alone.
+template <class A> AMK_DEVICE void append_rows(Worker& w, const Record& r) {
+    const u32 end = min(r.aux + r.units, w.p.row_count);
+    if (!has_company(w, r.aux, end)) return signal_nothing(w, r);
+    w.stamp(TRACE_INPUTS);
+    begin_block<A>(w, r.aux, end);
+#pragma unroll 1
+    for (u32 item = 2 * r.aux + w.warp; item < 2 * end; item += AMK_WARPS) {
+        const RowHead<A> head = {item / 2, A::GROUP + item % 2};
+        if (any(is_alone(w, head.row))) continue;
+        u8* const block = head.block(w, r);
+        float2 x[A::PER_LANE];
+        load_head<A>(w, r, head, r.aux, x);
+        head.append(w, block, x);
+    }
+    signal(w, r);
 }
 
 // Processes a group of 16 positions in memory, see `flash`; with teams, part `part` of the values.
@@ -202,8 +253,8 @@ template <class A> struct Waves {
     }
     // Begins with the first rows that are left.
     AMK_DEVICE void begin() { rows = min((u32)__popc(left), MOST); }
-    // Whose queries are staged together, a bit a row.
-    AMK_DEVICE u32 staged() const { return STAGES_ALL ? left : left & ((2u << row(rows - 1)) - 1); }
+    // How many of the rows that are left have their queries staged together.
+    AMK_DEVICE u32 staged() const { return STAGES_ALL ? __popc(left) : rows; }
     AMK_DEVICE u32 row(u32 nth) const {
         u32 bits = left;
 #pragma unroll 1
@@ -283,19 +334,33 @@ template <class A> struct RowShare {
     }
 };
 
-// Stages the queries of a kv head for rows of a task. The rows' turns may lie in the memory of the
+// Stages the queries of a kv head for rows of a task, and appends the keys and values of those that
+// are alone and whose own positions are in its split. The rows' turns may lie in the memory of the
 // shares, which nobody uses meanwhile.
-template <class A> AMK_DEVICE void stage_queries(Worker& w, const Record& r, u32 rows) {
+template <class A>
+AMK_DEVICE void stage_queries(Worker& w, const Record& r, const Waves<A>& waves) {
+    constexpr u32 HEADS = AMK_LONE_ROWS ? RowHead<A>::COUNT : A::GROUP; // of a row
     begin_block<A>(w, 0, w.p.row_count);
 #pragma unroll 1
-    for (u32 item = w.warp; item < w.p.row_count * A::GROUP; item += AMK_WARPS) {
-        const u32 row = item / A::GROUP, head = item % A::GROUP;
-        if (!(rows >> row & 1)) continue;
+    for (u32 item = w.warp; item < waves.staged() * HEADS; item += AMK_WARPS) {
+        const RowHead<A> head = {waves.row(item / HEADS), item % HEADS};
+        const bool query = head.is_query();
+        u8* block = nullptr;
+        if (any(!query)) {
+            const u32 pos = w.s.rows[head.row].pos;
+            const bool own = is_alone(w, head.row) && A::owner(pos, split_of<A>(r.aux, head.row));
+            if (any(!own)) continue;
+            block = head.block(w, r);
+        }
         float2 x[A::PER_LANE];
-        load_head<A>(w, r, row, r.row * A::GROUP + head, A::NORM, r.norm, turns_of<A>(w, row, 0),
-                     x);
-        const u32 at = Waves<A>::STAGES_ALL ? row : __popc(rows & ((1u << row) - 1));
-        u16* const to = (u16*)w.s.scratch + (at * A::GROUP + head) * (A::HEAD_DIM + 8) + 2 * w.lane;
+        load_head<A>(w, r, head, 0, x);
+        if (any(!query)) {
+            head.append(w, block, x);
+            continue;
+        }
+        const u32 at = Waves<A>::STAGES_ALL ? head.row : item / HEADS;
+        u16* const to =
+            (u16*)w.s.scratch + (at * A::GROUP + head.which) * (A::HEAD_DIM + 8) + 2 * w.lane;
 #pragma unroll
         for (int j = 0; j < A::PER_LANE; j++)
             if (A::has(w.lane, j)) *(u32*)(to + 64 * j) = pack_bf16(x[j].x, x[j].y);
@@ -311,6 +376,7 @@ AMK_DEVICE void attend_share(Worker& w, const Record& r, const RowShare<A>& s, b
                                      (s.staged() * A::GROUP + min(w.lane >> 2, A::GROUP - 1)) *
                                          (A::HEAD_DIM + 8)) +
                       8 * (w.lane & 3);
+    const bool awaits = AMK_ROW_PACKETS && !is_alone(w, s.row);
     Flash<A> f;
     f.clear();
     bool had = false;
@@ -321,7 +387,7 @@ AMK_DEVICE void attend_share(Worker& w, const Record& r, const RowShare<A>& s, b
         if (any(s.groups.before_window(first))) continue;
         const u8* const group = s.group(w, r, first);
         // A sequence's first row in this step is at `pos - row` at least.
-        if (AMK_ROW_PACKETS && !awaited && any(first + 16 + s.row > s.pos))
+        if (any(awaits && !awaited && first + 16 + s.row > s.pos))
             await_by_warp(w, r), awaited = true;
         flash_page<A>(w, f, had, query, first, make_uint2(s.pos + 1, s.pos + 1), group, s.part);
         had = true;
@@ -379,7 +445,7 @@ template <class A> AMK_DEVICE void join_shares(Worker& w, const Record& r, const
         const float2 y = make_float2(m.o.x * scale, m.o.y * scale);
         if (A::active(w.s.rows[row].pos) == 1) { // nothing to join
             const u32 at = (r.row * A::GROUP + head) * (A::HEAD_DIM / 2) + d / 2;
-            put_word(w, pair_at(w, r.bias, at, row), pack_bf16(y.x, y.y), true);
+            put_word(w, pair_at(w, r.more, at, row), pack_bf16(y.x, y.y), true);
             continue;
         }
         u32* const to = (u32*)w.words(r.partial, row) + place * A::HEAD_DIM + d;
@@ -405,12 +471,12 @@ template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
     }
     waves.begin();
     if (w.warp < RowShare<A>::count(waves)) RowShare<A>(w, r, waves, w.warp).prefetch(w, r);
-    if (Waves<A>::STAGES_ALL) stage_queries<A>(w, r, waves.staged()), w.stamp(TRACE_INPUTS);
+    if (Waves<A>::STAGES_ALL) stage_queries<A>(w, r, waves), w.stamp(TRACE_INPUTS);
     bool awaited = false;
 #pragma unroll 1
     for (; any(waves.left); waves.next()) {
         if (!Waves<A>::STAGES_ALL) {
-            stage_queries<A>(w, r, waves.staged());
+            stage_queries<A>(w, r, waves);
             w.stamp_first(TRACE_INPUTS);
         }
 #pragma unroll 1

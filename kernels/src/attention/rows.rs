@@ -354,6 +354,7 @@ impl PhaseKind for AttendRows {
             shape: buffers.kind as u32,
             row,
             norm: encoder.constant(buffers.head_norms.map(|norms| norms[0])),
+            bias: encoder.constant(buffers.head_norms.map(|norms| norms[1])),
             layer: Decoder::place(encoder.plan, self.layer),
             aux: rows.start,
             ..Record::default()
@@ -420,10 +421,11 @@ impl PhaseKind for Parts {
             shape: buffers.kind as u32,
             row,
             norm: encoder.constant(buffers.head_norms.map(|norms| norms[0])),
-            bias: encoder.packet(buffers.attended),
+            bias: encoder.constant(buffers.head_norms.map(|norms| norms[1])),
             layer: Decoder::place(encoder.plan, self.layer),
             aux: column,
             partial: encoder.packet(parts.partial),
+            more: encoder.packet(buffers.attended),
             ..Record::default()
         }
     }

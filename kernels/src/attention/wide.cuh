@@ -27,31 +27,51 @@ template <class A> struct RowBlock {
     AMK_DEVICE static u32 query_at(u32 set, u32 query, u32 d) {
         return QUERIES_AT + (set * COLUMNS + query) * QUERY + d * 2;
     }
+    // Where a pair of a key or a value is before it is appended, `which` of the task's: where the
+    // outputs will be.
+    static_assert(SETS * SET * 2 * A::HEAD_DIM * 2 <= OUTPUT_BYTES, "they fit there");
+    AMK_DEVICE static u32 appended_at(u32 which, u32 d) {
+        return OUTPUTS_AT + (which * A::HEAD_DIM + d) * 2;
+    }
 };
 
 // Norms and rotates the queries of the rows below `end` into the memory, for all warps. They come
-// to where they are then.
+// to where they are then. Appends the keys and values of rows that are alone.
 template <class A, class B> AMK_DEVICE void load_queries(Worker& w, const Record& r, u32 end) {
-    const u32 queries = (end - r.aux) * A::GROUP;
-    const auto place = [&](u32 query, u32 j) {
-        const u32 row = query / A::GROUP;
-        return B::query_at(row / B::SET, row % B::SET * A::GROUP + query % A::GROUP,
-                           64 * j + 2 * w.lane);
+    constexpr u32 HEADS = AMK_LONE_ROWS ? RowHead<A>::COUNT : A::GROUP; // of a row
+    const u32 heads = (end - r.aux) * HEADS;
+    const auto place = [&](const RowHead<A>& head, u32 j) {
+        const u32 row = head.row - r.aux, d = 64 * j + 2 * w.lane;
+        if constexpr (AMK_LONE_ROWS)
+            if (!head.is_query()) return B::appended_at(2 * row + head.which - A::GROUP, d);
+        return B::query_at(row / B::SET, row % B::SET * A::GROUP + head.which, d);
     };
+    const auto at = [&](u32 item) { return RowHead<A>{r.aux + item / HEADS, item % HEADS}; };
 #pragma unroll 1
-    for (u32 query = w.warp; query < queries; query += AMK_WARPS)
-        copy_head<A>(w, r, r.aux + query / A::GROUP, r.row * A::GROUP + query % A::GROUP,
-                     [&](u32 j) { return place(query, j); });
+    for (u32 item = w.warp; item < heads; item += AMK_WARPS) {
+        const RowHead<A> head = at(item);
+        copy_head<A>(w, r, head, [&](u32 j) { return place(head, j); });
+    }
     begin_block<A>(w, r.aux, end);
     await_own_copies();
 #pragma unroll 1
-    for (u32 query = w.warp; query < queries; query += AMK_WARPS) {
+    for (u32 item = w.warp; item < heads; item += AMK_WARPS) {
+        const RowHead<A> head = at(item);
+        const bool query = head.is_query();
+        u8* block = nullptr;
+        if (any(!query)) {
+            if (any(!is_alone(w, head.row))) continue;
+            block = head.block(w, r);
+        }
         float2 x[A::PER_LANE];
-        copied_head<A>(w, A::NORM, r.norm, turns_of<A>(w, r.aux + query / A::GROUP, r.aux), x,
-                       [&](u32 j) { return place(query, j); });
+        copied_head<A>(w, r, head, x, [&](u32 j) { return place(head, j); });
+        if (any(!query)) {
+            head.append(w, block, x);
+            continue;
+        }
 #pragma unroll
         for (int j = 0; j < A::PER_LANE; j++)
-            if (A::has(w.lane, j)) *(u32*)w.memory(place(query, j)) = pack_bf16(x[j].x, x[j].y);
+            if (A::has(w.lane, j)) *(u32*)w.memory(place(head, j)) = pack_bf16(x[j].x, x[j].y);
     }
     w.sync();
     w.stamp(TRACE_INPUTS);
@@ -145,6 +165,8 @@ template <class A> AMK_DEVICE void attend_block(Worker& w, const Record& r) {
     using B = RowBlock<A>;
     const u32 end = min(r.aux + r.units, w.p.row_count);
     if (end <= r.aux) return;
+    // The record that appends for these rows, at the same worker, has waited for their heads.
+    if (has_company(w, r.aux, end)) before_task(w, r);
     load_queries<A, B>(w, r, end);
     const u32 team = w.warp / A::TEAM, set = team / B::SHARES;
     if (r.aux + set * B::SET < end) {

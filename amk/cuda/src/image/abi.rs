@@ -126,8 +126,8 @@ device_structs! {
         wait: u32,
         /// Signals per step of the counter that the task waits for.
         arrivals: u32,
-        /// Padding, zero.
-        reserved: u32,
+        /// Packet offset of another output, or another number.
+        more: u32,
     }
     /// A tile of a buffer as a generic task sees it.
     struct TileWords {

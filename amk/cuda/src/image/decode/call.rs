@@ -109,7 +109,7 @@ pub fn early(field: &'static str, place: Place, ranges: &[Range<u32>]) -> Decode
 /// # Errors
 /// The first such field.
 pub fn only(record: &Record, used: &[&str]) -> Result<(), Refusal> {
-    let Record { op: _, units, input, output, shape, row, norm, bias, layer, aux, partial, tape, .. } = *record;
+    let Record { op: _, units, input, output, shape, row, norm, bias, layer, aux, partial, tape, more, .. } = *record;
     let fields = [
         ("units", u32::from(units)),
         ("input", input),
@@ -122,6 +122,7 @@ pub fn only(record: &Record, used: &[&str]) -> Result<(), Refusal> {
         ("aux", aux),
         ("partial", partial),
         ("tape", tape),
+        ("more", more),
     ];
     match fields.into_iter().find(|(name, value)| *value != 0 && !used.contains(name)) {
         Some((name, value)) => Err(Refusal::new(name, format!("is {value}, but the instruction has no use for it"))),

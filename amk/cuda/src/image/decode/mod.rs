@@ -139,9 +139,6 @@ fn check_task(
     }
     let task = places.program.tasks.get(id.index());
     let task = task.ok_or_else(|| Refusal::new("task", "does not exist"))?;
-    if record.reserved != 0 {
-        return Err(Refusal::new("reserved", "is not 0"));
-    }
     let kind = places.kinds.get(usize::from(record.op));
     if places.program.rows.is_none() {
         sampling.check_order(state, kind.map(|kind| kind.name))?;
