@@ -98,8 +98,10 @@ template <class A> struct BlockWalk {
 // the phases of a barrier would tell: they count.
 template <class A> struct BlockCopies {
     using M = PromptMemory<A>;
-    // Blocks that are asked for before one is laid out, where places may be empty by then.
-    static constexpr u32 AHEAD = M::PLACES > AMK_COPIERS ? M::PLACES - AMK_COPIERS + 1 : 1;
+    // Blocks that are asked for before one is laid out, where places may be empty by then: teams
+    // may still read as many as there are shares, the copying warps lay out as many as they are.
+    static constexpr u32 BUSY = M::SHARES > AMK_COPIERS ? M::SHARES : AMK_COPIERS,
+                         AHEAD = M::PLACES > BUSY ? M::PLACES - BUSY + 1 : 1;
     const Copier& c;
     u32 row, layer; // of the record
     u32 number;     // in the launch, of the block that the warp asks for next,
