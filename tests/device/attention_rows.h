@@ -24,6 +24,24 @@ static void fill(u32 first, u32 end, bool next, u32 value) {
 }
 static void rotate(Worker& w, const Record&) { begin_rotation(w); }
 
+// Bytes that the append tasks have stored for rows with company. A task finds NaNs there until it waits, where it waits itself.
+static std::vector<std::pair<u8*, u8>> late;
+static void hide_late() {
+    for (const auto& [at, byte] : late) *at = 0xff;
+}
+static void show_late() {
+    for (const auto& [at, byte] : late) *at = byte;
+}
+template <class A> static void add_late(u8* block, u32 at) {
+    const auto add = [&](u32 offset, u32 bytes) {
+        for (u32 i = 0; i < bytes; i++) late.push_back({block + offset + i, block[offset + i]});
+    };
+    for (u32 d = 0; d < HEAD; d++) {
+        if (d % 2 == 0) add(key_offset<A>(at, d), sizeof(CachePair));
+        add(value_offset<A>(at, d), sizeof(CacheElem));
+    }
+}
+
 #if AMK_WIDE
 static u32 long_tasks; // since the barriers began
 static void begin_places() {
@@ -88,6 +106,12 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
     const u32 block = AMK_WIDE ? AMK_ROW_BLOCK : AMK_ROWS;
     for (u32 head = 0; head < KV_HEADS; head++)
         for (u32 first = 0; first < AMK_ROWS; first += block) by_all<append_rows<A>>({block, INPUT, 0, LAYER, head, 0, HEAD, PLACES[LAYER], first, 0});
+    late.clear();
+    for (u32 row = 0; AMK_LONE_ROWS && row < of_row.size(); row++) {
+        const u32 pos = shared.rows[row].pos;
+        for (u32 head = 0; lengths[of_row[row]] > 1 && head < KV_HEADS; head++) add_late<A>(block_of<A>(row, LAYER, head, pos), pos % 64);
+    }
+    when_awaited = show_late;
 #if AMK_WIDE
     begin_places();
     for (u32 head = 0; head < KV_HEADS; head++)
@@ -96,11 +120,11 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
             if constexpr (AMK_ROWS > BLOCK_ROWS)
                 attend_by_all<A>(r);
             else
-                by_all<attend_block<A>>(r);
+                hide_late(), by_all<attend_block<A>>(r);
         }
 #else
     for (u32 head = 0; head < KV_HEADS; head++)
-        for (u32 split = 0; split < SPLITS; split++) by_all<attend_rows<A>>({1, INPUT, LSE, LAYER, head, 0, HEAD, PLACES[LAYER], split, PARTIAL, OUTPUT});
+        for (u32 split = SPLITS; split-- > 0;) hide_late(), by_all<attend_rows<A>>({1, INPUT, LSE, LAYER, head, 0, HEAD, PLACES[LAYER], split, PARTIAL, OUTPUT});
     by_all<join_rows<A>>({HEADS * A::SLICES, LSE, OUTPUT, 0, 0, 0, 0, 0, 0, PARTIAL});
 #endif
 #if AMK_ROW_PACKETS
@@ -114,6 +138,7 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
     cleared("an output", OUTPUT, HEADS * HEAD / 2), cleared("a sum", LSE, HEADS * SPLITS);
     cleared("a part", PARTIAL, HEADS * SPLITS * HEAD);
 #endif
+    show_late();
     for (u32 row = 0; row < of_row.size(); row++) {
         const u32 pos = shared.rows[row].pos;
         Sequence& cache = sequences[of_row[row]];
@@ -133,7 +158,7 @@ int main() {
     fill_tables(tables, 4 * BLOCKS, PAGES);
     params.kv = caches.data(), params.packets = packets.data(), params.page_tables = tables;
     const u32 long_rows = AMK_ROWS > BLOCK_ROWS ? 30 : AMK_ROWS > 8 ? 11 : 4;
-    step<0>({70, 5, 300}, {3, 1, long_rows}), step<1>({70, 5, 300}, {3, 1, long_rows});
+    step<0>({70, 133, 300}, {3, 1, long_rows}), step<1>({70, 133, 300}, {3, 1, long_rows});
     step<0>({0, 126}, {1, 3}), step<1>({0, 126}, {1, 3});
     printf("ok\n");
 }

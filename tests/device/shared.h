@@ -46,14 +46,15 @@ struct Worker {
     bool abandoned() const { return false; }
     void stamp_first(int) const {}
 };
-static void await_by_warp(Worker&, const Record&) {}
+static void (*when_awaited)() = [] {};
+static void await_by_warp(Worker&, const Record&) { when_awaited(); }
 static void signal(Worker&, const Record&) {}
 static void signal_nothing(Worker&, const Record&) {}
 #if AMK_WIDE
 constexpr u32 WIDE_MEMORY = AMK_SLOTS * AMK_CHUNK;
 static void next_turn() { next(); }
 #include "barriers.h"
-static void before_task(Worker&, const Record&) {}
+static void before_task(Worker&, const Record&) { when_awaited(); }
 static void await_inputs(const Worker& w, const Record&) {
     if (w.thread() == 0) barrier_arrive(shared_address(&shared.inputs));
 }
