@@ -97,7 +97,7 @@ fn attention_by(rows: &str, paged: &str, (packets, bytes): (&str, &str), heads: 
     let norm = (cap == 0.0 && !still).to_string();
     // In long steps two sets of 64 queries where there are two teams.
     let block = if rows.len() < 3 { 8 } else { 64 / group * if dim <= SMALL { 2 } else { 1 } };
-    // All rows but those of long steps, and narrow ones that exchange counters.
+    // Not in long steps, nor in narrow ones that exchange counters.
     let lone = if packets == "1" || (wide(rows, packets).1 == "1" && rows.len() < 3) { "1" } else { "0" };
     let files = ["begin", "cache", "turns", "fused", "rows", "wide", "blocks", "prompts"];
     let files = files.map(|file| format!("attention/{file}.cuh"));

@@ -34,7 +34,7 @@ pub(crate) const PARTS: RecordKind =
 /// Records of attention of blocks of rows.
 pub(crate) const ATTEND_ROWS: RecordKind = RecordKind {
     dispatch: attend_wide,
-    awaits: Plan::is_wide, // for rows that are not alone
+    awaits: Plan::is_wide, // for rows that are not alone; a long one tells the copying warps
     ..RecordKind::new("ATTEND_ROWS", attend_rows)
 };
 
@@ -110,7 +110,7 @@ struct Layer<'c, 'p> {
     key_norm: Option<BufferId>,
 }
 
-/// What the records of a worker append so far: a cache, a kv head of it and rows.
+/// Rows whose heads a worker's records have appended so far, by cache and kv head.
 #[derive(Clone, Debug, Default)]
 struct Appended(Vec<(BufferId, u32, Range<u32>)>);
 
@@ -132,17 +132,15 @@ impl<'c, 'p> Layer<'c, 'p> {
 
     /// Checks that the record has the norm of the layer's keys.
     fn check_key_norm(&self) -> Result<(), Refusal> {
-        let (record, head_dim) = (self.record, self.form.head_dim);
-        let other =
-            || Refusal::new("bias, layer", format!("are {} and {}, of another layer", record.bias, record.layer));
-        match self.key_norm {
-            Some(norm)
-                if self.places.constant("bias", record.bias, head_dim)? == (Place::Buffer(norm), 0..head_dim) =>
-            {
-                Ok(())
-            }
-            None if record.bias == 0 => Ok(()),
-            _ => Err(other()),
+        let (head_dim, &Record { bias, layer, .. }) = (self.form.head_dim, self.record);
+        let is_own = match self.key_norm {
+            Some(norm) => self.places.constant("bias", bias, head_dim)? == (Place::Buffer(norm), 0..head_dim),
+            None => bias == 0,
+        };
+        if is_own {
+            Ok(())
+        } else {
+            Err(Refusal::new("bias, layer", format!("are {bias} and {layer}, of another layer")))
         }
     }
 

@@ -140,7 +140,7 @@ template <class A> struct RowHead {
     }
 };
 
-// Likewise that of a row's head, where the task's rows begin with `first`.
+// Loads, norms and rotates a row's head, where the task's rows begin with `first`.
 template <class A>
 AMK_DEVICE void load_head(const Worker& w, const Record& r, const RowHead<A>& head, u32 first,
                           float2 (&x)[A::PER_LANE]) {
@@ -334,8 +334,8 @@ template <class A> struct RowShare {
     }
 };
 
-// Stages the queries of a kv head for rows of a task, and appends the keys and values of those that
-// are alone and whose own positions are in its split. The rows' turns may lie in the memory of the
+// Stages the queries of a kv head for rows of a task. Appends the keys and values of rows that are
+// alone and have their own positions in its split. The rows' turns may lie in the memory of the
 // shares, which nobody uses meanwhile.
 template <class A>
 AMK_DEVICE void stage_queries(Worker& w, const Record& r, const Waves<A>& waves) {
