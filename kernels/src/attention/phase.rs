@@ -56,6 +56,21 @@ pub struct LayerBuffers {
     pub head_norms: Option<[BufferId; 2]>,
 }
 
+impl LayerBuffers {
+    /// Returns what the records of a layer's attention have in common.
+    pub(super) fn record(&self, encoder: &Encoder<'_>, layer: usize) -> Record {
+        let [queries, keys] = self.head_norms.map_or([None; 2], |norms| norms.map(Some));
+        Record {
+            input: encoder.packet(self.qkv[0]),
+            shape: self.kind as u32,
+            norm: encoder.constant(queries),
+            bias: encoder.constant(keys),
+            layer: Decoder::place(encoder.plan, layer),
+            ..Record::default()
+        }
+    }
+}
+
 /// Results of the splits of a layer's caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partials {
@@ -212,6 +227,11 @@ pub(super) fn slices(heads: u32, head_dim: u32) -> u32 {
     heads * head_dim.div_ceil(SLICE)
 }
 
+/// The norms of a layer's heads, which its records read.
+pub(super) fn head_norms(plan: &Plan, layer: usize) -> Vec<BufferId> {
+    Decoder::layer(plan, layer).and_then(|layer| layer.head_norms).into_iter().flatten().collect()
+}
+
 impl PhaseKind for Attend {
     fn label(&self) -> String {
         format!("attend {}", self.layer)
@@ -263,21 +283,16 @@ impl PhaseKind for Attend {
         Record {
             op: encoder.op("ATTEND"),
             units: 1,
-            input: encoder.packet(buffers.qkv[0]),
             output: encoder.packet(buffers.attended),
-            shape: buffers.kind as u32,
             row,
-            norm: encoder.constant(buffers.head_norms.map(|norms| norms[0])),
-            bias: encoder.constant(buffers.head_norms.map(|norms| norms[1])),
-            layer: Decoder::place(encoder.plan, self.layer),
             aux: column,
             partial: encoder.packet(parts.partial),
-            ..Record::default()
+            ..buffers.record(encoder, self.layer)
         }
     }
 
     fn constants(&self, plan: &Plan) -> Vec<BufferId> {
-        Decoder::layer(plan, self.layer).and_then(|layer| layer.head_norms).into_iter().flatten().collect()
+        head_norms(plan, self.layer)
     }
 
     fn carried(&self, plan: &Plan) -> Vec<BufferId> {

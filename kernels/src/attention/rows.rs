@@ -2,7 +2,7 @@
 
 use super::form::{AttentionForm, SMALL_HEAD, cache_of, first_alike};
 use super::group::Attention;
-use super::phase::{BLOCK, LayerBuffers, Partials, attending, buffers, normed, note_late, slices};
+use super::phase::{BLOCK, LayerBuffers, Partials, attending, buffers, head_norms, normed, note_late, slices};
 use crate::abi::split_of;
 use crate::fused::Decoder;
 use crate::linear::blocks;
@@ -292,19 +292,17 @@ impl PhaseKind for Append {
         Record {
             op: encoder.op("APPEND"),
             units: rows.len() as u16,
-            input: encoder.packet(buffers.qkv[0]),
             shape: Decoder::of(encoder.plan)
                 .map_or(0, |decoder| first_alike(&decoder.forms, &decoder.groups(encoder.plan), buffers.kind) as u32),
             row,
-            bias: encoder.constant(buffers.head_norms.map(|norms| norms[1])),
-            layer: Decoder::place(encoder.plan, self.layer),
+            norm: 0, // of queries
             aux: rows.start,
-            ..Record::default()
+            ..buffers.record(encoder, self.layer)
         }
     }
 
     fn constants(&self, plan: &Plan) -> Vec<BufferId> {
-        Decoder::layer(plan, self.layer).and_then(|layer| layer.head_norms).into_iter().flatten().collect()
+        head_norms(plan, self.layer)
     }
 
     fn same(&self, other: &dyn PhaseKind) -> bool {
@@ -349,15 +347,10 @@ impl PhaseKind for AttendRows {
         Record {
             op: encoder.op("ATTEND_ROWS"),
             units: rows.len() as u16,
-            input: encoder.packet(buffers.qkv[0]),
             output: encoder.packet(buffers.attended),
-            shape: buffers.kind as u32,
             row,
-            norm: encoder.constant(buffers.head_norms.map(|norms| norms[0])),
-            bias: encoder.constant(buffers.head_norms.map(|norms| norms[1])),
-            layer: Decoder::place(encoder.plan, self.layer),
             aux: rows.start,
-            ..Record::default()
+            ..buffers.record(encoder, self.layer)
         }
     }
 
@@ -416,17 +409,12 @@ impl PhaseKind for Parts {
         Record {
             op: encoder.op("PARTS"),
             units: 1,
-            input: encoder.packet(buffers.qkv[0]),
             output: encoder.packet(parts.lse),
-            shape: buffers.kind as u32,
             row,
-            norm: encoder.constant(buffers.head_norms.map(|norms| norms[0])),
-            bias: encoder.constant(buffers.head_norms.map(|norms| norms[1])),
-            layer: Decoder::place(encoder.plan, self.layer),
             aux: column,
             partial: encoder.packet(parts.partial),
             more: encoder.packet(buffers.attended),
-            ..Record::default()
+            ..buffers.record(encoder, self.layer)
         }
     }
 
