@@ -6,6 +6,7 @@
 
 mod blocks;
 mod fold;
+mod panels;
 mod q8;
 mod rows;
 

@@ -2,10 +2,11 @@
 //!
 //! The bits are those of [`super::products`] for each vector. A block of the matrix is widened to
 //! f32 and stays in the nearest caches, while the vectors pass by a few at a time. The sums of a
-//! few pairs are kept in registers, 16 lanes at a time: lanes do not meet before the end.
+//! few pairs are kept in registers, 16 lanes at a time: lanes do not meet before the end. Many
+//! vectors pass by packed panels ([`super::panels`]).
 
 use super::fold::{self, Fold, Plain, Sums};
-use super::{Element, LANES, gathered};
+use super::{Element, LANES, gathered, panels};
 use amk::tensor::Row;
 
 /// Rows of the matrix that are widened at a time.
@@ -49,8 +50,10 @@ fn elements<E: Element>(rows: &[E], stride: usize) -> impl Fn(usize, &mut [f32])
 
 /// All products, where `widen` decodes a row to f32.
 fn by_blocks(xs: &[f32], len: usize, widen: impl Fn(usize, &mut [f32]), count: usize, out: &mut [f32]) {
-    let mut wide = vec![0.0; BLOCK * len];
-    for first in (0..count).step_by(BLOCK) {
+    let vectors = xs.len() / len.max(1);
+    let done = if vectors < panels::MANY { 0 } else { panels::products(xs, len, &widen, count, out) };
+    let mut wide = vec![0.0; BLOCK.min(count - done) * len];
+    for first in (done..count).step_by(BLOCK) {
         let block = BLOCK.min(count - first);
         for (row, wide) in wide.chunks_mut(len.max(1)).take(block).enumerate() {
             widen(first + row, wide);
@@ -66,10 +69,10 @@ fn widen<E: Element>(row: &[E], wide: &mut [f32]) {
 }
 
 /// The results, of which a block writes the columns from `first` on.
-struct Out<'a> {
-    all: &'a mut [f32],
-    count: usize,
-    first: usize,
+pub(super) struct Out<'a> {
+    pub all: &'a mut [f32],
+    pub count: usize,
+    pub first: usize,
 }
 
 fn dispatch(xs: &[f32], len: usize, wide: &[f32], out: Out<'_>) {
@@ -174,7 +177,7 @@ fn pairs<const W: usize, const X: usize>(
 
 /// `N` vectors from number `first` on.
 #[inline(always)]
-fn vectors<const N: usize>(all: &[f32], len: usize, first: usize) -> [&[f32]; N] {
+pub(super) fn vectors<const N: usize>(all: &[f32], len: usize, first: usize) -> [&[f32]; N] {
     let mut vectors = [&all[..0]; N];
     for (number, vector) in vectors.iter_mut().enumerate() {
         *vector = &all[(first + number) * len..][..len];
@@ -247,7 +250,7 @@ mod tests {
     #[test]
     fn every_vector_gets_the_bits_of_its_own_products() {
         for len in [1, 5, 64, 65, 200, 576] {
-            for (vectors, count) in [(2, 1), (7, 21), (16, 16), (6, 4), (1, 5), (5, 17), (3, 9)] {
+            for (vectors, count) in [(2, 1), (7, 21), (16, 16), (6, 4), (1, 5), (5, 17), (3, 9), (33, 37)] {
                 let (xs, stride) = (random(1, vectors * len), len + 3);
                 let wide = random(2, stride * count);
                 let narrow: Vec<bf16> = wide.iter().map(|&w| bf16::from_f32(w)).collect();

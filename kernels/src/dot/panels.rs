@@ -1,0 +1,369 @@
+//! Inner products of many vectors with the rows of a matrix, which is read once.
+//!
+//! The bits are those of [`super::products`] for each vector. Sixteen rows are side by side in a
+//! register, and a vector's elements pass by one after the other: lanes of a register never meet.
+//! For that a panel of rows is widened to f32 and packed in the order in which it is read.
+
+use super::LANES;
+use super::fold::Sums;
+use super::rows::{Out, vectors};
+use core::array;
+use std::cell::RefCell;
+
+/// So many vectors repay the packing of the rows.
+pub(super) const MANY: usize = 32;
+/// Rows side by side.
+const SIDE: usize = 16;
+/// Rows that are widened and turned at a time.
+const TURNED: usize = 8;
+
+/// The bits of a lane of the sums, from the last of its leaf: lanes 16 apart are added as
+/// `(0 + 1) + (2 + 3)`, then those 8, 4, 2 and 1 apart.
+const BITS: [u8; 6] = [4, 5, 3, 2, 1, 0];
+/// The lane at each leaf of the tree of sums.
+const LANE_OF: [u8; LANES] = leaves().0;
+/// The leaf of each lane.
+const LEAF_OF: [u8; LANES] = leaves().1;
+
+const fn leaves() -> ([u8; LANES], [u8; LANES]) {
+    let (mut lanes, mut leaves) = ([0; LANES], [0; LANES]);
+    let mut leaf = 0;
+    while leaf < LANES {
+        let mut bit = 0;
+        while bit < BITS.len() {
+            lanes[leaf] |= (leaf as u8 >> bit & 1) << BITS[bit];
+            bit += 1;
+        }
+        leaves[lanes[leaf] as usize] = leaf as u8;
+        leaf += 1;
+    }
+    (lanes, leaves)
+}
+
+/// What the processor offers.
+#[derive(Clone, Copy, Debug)]
+enum Level {
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    Plain,
+}
+
+impl Level {
+    fn best() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            if std::arch::is_x86_feature_detected!("avx512f") {
+                return Self::Avx512;
+            }
+            if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
+                return Self::Avx2;
+            }
+        }
+        // The aarch64 baseline includes vectors and fused multiply-add.
+        Self::Plain
+    }
+
+    /// Registers of rows in a panel: with those of 6, 2 or 4 vectors' sums they fill the registers.
+    fn width(self) -> usize {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => 4,
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => 2,
+            Self::Plain => 1,
+        }
+    }
+
+    fn multiply<const W: usize>(self, xs: &[f32], len: usize, packed: &[[Sums; W]], out: Out<'_>) {
+        match self {
+            // SAFETY: the processor supports the function's target features.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 => unsafe { avx::multiply_512(xs, len, packed, out) },
+            // SAFETY: the processor supports the function's target features.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx2 => unsafe { avx::multiply_256(xs, len, packed, out) },
+            Self::Plain => multiply::<W, 4>(xs, len, packed, out),
+        }
+    }
+}
+
+/// Memory of a thread for the rows of a panel: a few as they are widened, and all as they are read.
+#[derive(Default)]
+struct Panel {
+    wide: Vec<f32>,
+    packed: Vec<Sums>,
+}
+
+thread_local! {
+    static PANEL: RefCell<Panel> = RefCell::default();
+}
+
+/// Computes `out[r, n] = sum over k of xs[r, k] * rows[n, k]` for vectors of `len` elements and
+/// the first rows of `count`, which `widen` decodes to f32. Returns how many these are: fewer than
+/// 16 are left.
+pub(super) fn products(
+    xs: &[f32],
+    len: usize,
+    widen: impl Fn(usize, &mut [f32]),
+    count: usize,
+    out: &mut [f32],
+) -> usize {
+    PANEL.with_borrow_mut(|panel| by_panels(Level::best(), panel, xs, len, widen, count, out))
+}
+
+fn by_panels(
+    level: Level,
+    panel: &mut Panel,
+    xs: &[f32],
+    len: usize,
+    widen: impl Fn(usize, &mut [f32]),
+    count: usize,
+    out: &mut [f32],
+) -> usize {
+    let mut first = 0;
+    while count - first >= SIDE {
+        let left = ((count - first) / SIDE).min(level.width());
+        let width = if left == 3 { 2 } else { left };
+        panel.pack(level, len, width, |row, wide| widen(first + row, wide));
+        let (packed, out) = (&panel.packed[..], Out { all: &mut *out, count, first });
+        match width {
+            4 => level.multiply::<4>(xs, len, packed.as_chunks().0, out),
+            2 => level.multiply::<2>(xs, len, packed.as_chunks().0, out),
+            _ => level.multiply::<1>(xs, len, packed.as_chunks().0, out),
+        }
+        first += width * SIDE;
+    }
+    first
+}
+
+/// Places of a leaf's elements. An odd number keeps those of neighbouring leaves out of the same
+/// sets of the caches.
+fn pitch(len: usize) -> usize {
+    len.div_ceil(LANES) | 1
+}
+
+impl Panel {
+    /// Widens and packs `width` times 16 rows: by leaf, by chunk of the row and by register.
+    fn pack(&mut self, level: Level, len: usize, width: usize, widen: impl Fn(usize, &mut [f32])) {
+        self.wide.resize(TURNED * len, 0.0);
+        self.packed.resize(LANES * pitch(len) * width, [0.0; SIDE]);
+        for number in 0..width * SIDE / TURNED {
+            for (row, wide) in self.wide.chunks_mut(len.max(1)).enumerate() {
+                widen(number * TURNED + row, wide);
+            }
+            let turned = Turned { pitch: pitch(len), width, number, packed: &mut self.packed };
+            match level {
+                // SAFETY: the processor supports AVX.
+                #[cfg(target_arch = "x86_64")]
+                Level::Avx512 | Level::Avx2 => unsafe { avx::turn(&self.wide, len, turned) },
+                Level::Plain => turn(&self.wide, len, 0, turned),
+            }
+        }
+    }
+}
+
+/// Where 8 rows are packed.
+struct Turned<'p> {
+    pitch: usize,
+    width: usize,
+    number: usize, // of the 8 rows, in the panel
+    packed: &'p mut [Sums],
+}
+
+impl Turned<'_> {
+    /// The places of element `k`, in each of the rows.
+    #[inline(always)]
+    fn at(&mut self, k: usize) -> &mut [f32; TURNED] {
+        let place = (usize::from(LEAF_OF[k % LANES]) * self.pitch + k / LANES) * self.width;
+        let [low, high] = self.packed[place + self.number / 2].as_chunks_mut().0 else { unreachable!("16 lanes") };
+        if self.number % 2 == 0 { low } else { high }
+    }
+}
+
+/// Packs the elements of 8 rows from `from` on.
+#[inline(always)]
+fn turn(wide: &[f32], len: usize, from: usize, mut to: Turned<'_>) {
+    for k in from..len {
+        for (row, to) in to.at(k).iter_mut().enumerate() {
+            *to = wide[row * len + k];
+        }
+    }
+}
+
+/// All vectors by a panel, `X` at a time, or the next smaller number.
+#[inline(always)]
+fn multiply<const W: usize, const X: usize>(xs: &[f32], len: usize, packed: &[[Sums; W]], mut out: Out<'_>) {
+    let vectors = xs.len() / len.max(1);
+    let mut at = 0;
+    while at < vectors {
+        at += match vectors - at {
+            left if left >= X => tile::<W, X>(xs, len, packed, at, &mut out),
+            left if left >= 2 => tile::<W, 2>(xs, len, packed, at, &mut out),
+            _ => tile::<W, 1>(xs, len, packed, at, &mut out),
+        };
+    }
+}
+
+/// The sums of some vectors and rows.
+type Tile<const W: usize, const X: usize> = [[Sums; W]; X];
+
+/// `X` vectors from `at` on by a panel. Returns `X`.
+#[inline(always)]
+fn tile<const W: usize, const X: usize>(
+    xs: &[f32],
+    len: usize,
+    packed: &[[Sums; W]],
+    at: usize,
+    out: &mut Out<'_>,
+) -> usize {
+    let (whole, rest) = (len / LANES, len % LANES);
+    let x: [&[f32]; X] = vectors(xs, len, at);
+    let chunks: [&[[f32; LANES]]; X] = array::from_fn(|vector| &x[vector].as_chunks().0[..whole]);
+    // Sums of complete subtrees, by their depth.
+    let mut tree = [[[[0.0; SIDE]; W]; X]; BITS.len() + 1];
+    for (leaf, packed) in packed.chunks_exact(pitch(len)).enumerate() {
+        let lane = usize::from(LANE_OF[leaf]) % LANES;
+        let mut sums = [[[0.0; SIDE]; W]; X];
+        let rows = &packed[..whole];
+        for chunk in 0..whole {
+            add_products(&mut sums, array::from_fn(|vector| &chunks[vector][chunk][lane]), rows[chunk]);
+        }
+        if lane < rest {
+            add_products(&mut sums, x.map(|x| &x[whole * LANES + lane]), packed[whole]);
+        }
+        let depth = leaf.trailing_ones() as usize;
+        tree[..depth].iter().for_each(|left| add(&mut sums, left));
+        tree[depth] = sums;
+    }
+    let Some(totals) = tree.last() else { return X };
+    for (vector, totals) in totals.iter().enumerate() {
+        let row = (at + vector) * out.count + out.first;
+        out.all[row..][..W * SIDE].copy_from_slice(totals.as_flattened());
+    }
+    X
+}
+
+/// Adds the products of an element of each vector and of each row.
+#[inline(always)]
+fn add_products<const W: usize, const X: usize>(sums: &mut Tile<W, X>, x: [&f32; X], rows: [Sums; W]) {
+    for (&x, sums) in x.into_iter().zip(sums) {
+        for (row, sums) in rows.iter().zip(sums) {
+            for (row, sum) in row.iter().zip(sums) {
+                *sum = x.mul_add(*row, *sum);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn add<const W: usize, const X: usize>(sums: &mut Tile<W, X>, left: &Tile<W, X>) {
+    let sums = sums.as_flattened_mut().as_flattened_mut();
+    sums.iter_mut().zip(left.as_flattened().as_flattened()).for_each(|(sum, left)| *sum = *left + *sum);
+}
+
+#[cfg(target_arch = "x86_64")]
+mod avx {
+    use super::{LANES, Out, Sums, TURNED, Turned};
+    use core::arch::x86_64::{
+        __m256, _mm256_loadu_ps, _mm256_permute2f128_ps, _mm256_shuffle_ps, _mm256_storeu_ps, _mm256_unpackhi_ps,
+        _mm256_unpacklo_ps,
+    };
+    use core::array;
+
+    /// 24 sums in 32 registers of 16 lanes.
+    #[target_feature(enable = "avx512f")]
+    pub(super) fn multiply_512<const W: usize>(xs: &[f32], len: usize, packed: &[[Sums; W]], out: Out<'_>) {
+        super::multiply::<W, 6>(xs, len, packed, out);
+    }
+
+    /// 4 sums in 8 of 16 registers of 8 lanes.
+    #[target_feature(enable = "avx2,fma")]
+    pub(super) fn multiply_256<const W: usize>(xs: &[f32], len: usize, packed: &[[Sums; W]], out: Out<'_>) {
+        super::multiply::<W, 2>(xs, len, packed, out);
+    }
+
+    /// Packs 8 rows, 8 elements at a time where chunks are whole.
+    #[target_feature(enable = "avx")]
+    pub(super) fn turn(wide: &[f32], len: usize, mut to: Turned<'_>) {
+        let whole = len / LANES * LANES;
+        for k in (0..whole).step_by(TURNED) {
+            let rows: [&[f32; TURNED]; TURNED] =
+                array::from_fn(|row| wide[row * len + k..].first_chunk().unwrap_or(&[0.0; TURNED]));
+            for (next, column) in turned(rows).iter().enumerate() {
+                // SAFETY: there are 8 elements.
+                unsafe { _mm256_storeu_ps(to.at(k + next).as_mut_ptr(), *column) };
+            }
+        }
+        super::turn(wide, len, whole, to);
+    }
+
+    /// The columns of 8 rows.
+    #[inline]
+    #[target_feature(enable = "avx")]
+    fn turned(rows: [&[f32; TURNED]; TURNED]) -> [__m256; TURNED] {
+        // SAFETY: there are 8 elements.
+        let rows = rows.map(|row| unsafe { _mm256_loadu_ps(row.as_ptr()) });
+        // Columns 0, 1, 2, 3 and, in the upper half, 4, 5, 6, 7 of four rows.
+        let four = |a, b, c, d| {
+            let (ab, cd) = (_mm256_unpacklo_ps(a, b), _mm256_unpacklo_ps(c, d));
+            let (ab_high, cd_high) = (_mm256_unpackhi_ps(a, b), _mm256_unpackhi_ps(c, d));
+            [
+                _mm256_shuffle_ps::<0x44>(ab, cd),
+                _mm256_shuffle_ps::<0xEE>(ab, cd),
+                _mm256_shuffle_ps::<0x44>(ab_high, cd_high),
+                _mm256_shuffle_ps::<0xEE>(ab_high, cd_high),
+            ]
+        };
+        let [a, b, c, d, e, f, g, h] = rows;
+        let (upper, lower) = (four(a, b, c, d), four(e, f, g, h));
+        array::from_fn(|column| match column % 8 {
+            column @ 0..4 => _mm256_permute2f128_ps::<0x20>(upper[column], lower[column]),
+            column => _mm256_permute2f128_ps::<0x31>(upper[column - 4], lower[column - 4]),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::random;
+
+    #[test]
+    fn lanes_of_leaves_are_all_and_those_16_apart_are_neighbours() {
+        assert_eq!(LANE_OF[..8], [0, 16, 32, 48, 8, 24, 40, 56]);
+        assert_eq!(LANE_OF.map(|lane| LEAF_OF[usize::from(lane)]).to_vec(), Vec::from_iter(0..64u8));
+    }
+
+    #[test]
+    fn every_level_gives_the_bits_of_single_products() {
+        let mut levels = vec![Level::Plain];
+        #[cfg(target_arch = "x86_64")]
+        {
+            if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
+                levels.push(Level::Avx2);
+            }
+            if std::arch::is_x86_feature_detected!("avx512f") {
+                levels.push(Level::Avx512);
+            }
+        }
+        for (len, vectors, count) in [(1, 3, 16), (63, 1, 33), (130, 9, 80), (576, 7, 130), (64, 8, 15)] {
+            let (xs, rows) = (random(1, vectors * len), random(2, count * len));
+            let mut alone = vec![0.0; vectors * count];
+            for (x, alone) in xs.chunks(len).zip(alone.chunks_mut(count)) {
+                crate::dot::products(x, amk::tensor::Row::F32(&rows), len, alone);
+            }
+            for &level in &levels {
+                let mut out = vec![f32::NAN; vectors * count];
+                let widen = |row: usize, wide: &mut [f32]| wide.copy_from_slice(&rows[row * len..][..len]);
+                let done = by_panels(level, &mut Panel::default(), &xs, len, widen, count, &mut out);
+                assert_eq!(done, count / SIDE * SIDE);
+                for (alone, out) in alone.chunks(count).zip(out.chunks(count)) {
+                    let bits = |x: &[f32]| x[..done].iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+                    assert_eq!(bits(out), bits(alone), "{level:?}: {vectors} vectors of {len}, {count} rows");
+                }
+            }
+        }
+    }
+}
