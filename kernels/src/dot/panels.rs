@@ -178,7 +178,7 @@ impl Turned<'_> {
     fn at(&mut self, k: usize) -> &mut [f32; TURNED] {
         let place = (usize::from(LEAF_OF[k % LANES]) * self.pitch + k / LANES) * self.width;
         let [low, high] = self.packed[place + self.number / 2].as_chunks_mut().0 else { unreachable!("16 lanes") };
-        if self.number % 2 == 0 { low } else { high }
+        if self.number.is_multiple_of(2) { low } else { high }
     }
 }
 
@@ -260,7 +260,7 @@ fn add_products<const W: usize, const X: usize>(sums: &mut Tile<W, X>, x: [&f32;
 #[inline(always)]
 fn add<const W: usize, const X: usize>(sums: &mut Tile<W, X>, left: &Tile<W, X>) {
     let sums = sums.as_flattened_mut().as_flattened_mut();
-    sums.iter_mut().zip(left.as_flattened().as_flattened()).for_each(|(sum, left)| *sum = *left + *sum);
+    sums.iter_mut().zip(left.as_flattened().as_flattened()).for_each(|(sum, left)| *sum += left);
 }
 
 #[cfg(target_arch = "x86_64")]
