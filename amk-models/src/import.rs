@@ -104,6 +104,8 @@ pub struct Gguf {
     /// Layers of the one model whose scores are scaled by `hidden_size / heads` and not by the size
     /// of a head, which files do not say.
     pub scores_by_width: Option<usize>,
+    /// Keys that a file has to have, as llama.cpp has other values for absent ones than a config.
+    pub stated: &'static [&'static str],
 }
 
 /// The function in the feed-forward network.
@@ -424,6 +426,7 @@ impl Gguf {
             pairs: Pairs::Halves,
             names: &[],
             scores_by_width: None,
+            stated: &[],
         }
     }
 }

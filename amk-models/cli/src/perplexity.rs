@@ -74,7 +74,10 @@ impl Perplexity {
     fn windows(&self, checkpoint: &Checkpoint) -> Result<Windows> {
         let context = self.source.held.context(checkpoint);
         let stride = self.stride.map_or(context / 2, |stride| stride as usize);
-        if context < 2 || stride >= context {
+        if context < 2 {
+            bail!("a context of {context} tokens has none to expect; it takes 2");
+        }
+        if stride >= context {
             bail!("a stride of {stride} in a context of {context} tokens; it has to be less");
         }
         Ok(Windows { context, stride: stride.max(1) })

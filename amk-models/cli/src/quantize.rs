@@ -139,8 +139,11 @@ impl Quantize {
         };
         calibration.truncate(most);
         evaluation.truncate(most);
-        if evaluation.len() == 1 || (self.calibrate.is_some() && calibration.is_empty()) {
+        if self.calibrate.is_some() && (calibration.is_empty() || self.evaluate.is_none() && evaluation.len() < 2) {
             bail!("the text is too short: half of it calibrates, the other half measures");
+        }
+        if let Some(path) = self.evaluate.as_ref().filter(|_| evaluation.len() < 2) {
+            bail!("{}: a text of fewer than 2 tokens has none to expect", path.display());
         }
         Ok(Texts { calibration, evaluation })
     }

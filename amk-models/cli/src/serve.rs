@@ -52,7 +52,7 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "HOW", num_args = 0..=1, default_missing_value = "mean")]
     embeddings: Option<PoolingArg>,
     /// The key that clients have to send.
-    #[arg(long, value_name = "KEY", env = "AMK_API_KEY", hide_env_values = true)]
+    #[arg(long, value_name = "KEY", env = "AMK_API_KEY", hide_env_values = true, value_parser = key)]
     api_key: Option<String>,
     /// New tokens of a text at most, also where a request asks for more.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
@@ -92,6 +92,15 @@ enum LogFormat {
     Json,
 }
 
+/// A key that a header can have.
+fn key(text: &str) -> Result<String, &'static str> {
+    match text {
+        "" => Err("a key is not empty; leave the option and AMK_API_KEY out for none"),
+        text if text.chars().all(|c| c.is_ascii_graphic()) => Ok(text.to_owned()),
+        _ => Err("a key has visible ASCII characters alone"),
+    }
+}
+
 impl Serve {
     pub(crate) fn run(self) -> Result<ExitCode> {
         self.log();
@@ -120,6 +129,7 @@ impl Serve {
         let tokenizer = Arc::clone(&served.tokenizer);
         let bounds = EngineOptions {
             texts: (self.parallel + self.queue) as usize,
+            live: self.parallel as usize,
             kept: self.keep as usize,
             mixed: self.max_batched_tokens as usize,
         };

@@ -4,6 +4,7 @@ use super::model::path_of;
 use super::options::{AllowArg, Device};
 use amk::encoding::BF16;
 use amk_bench::fixed_tokens;
+use amk_models::cache::SMOLLM2_135M_INSTRUCT;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Model, WeightFormat, WeightUse, find_instance};
 use amk_models::tokenizer::SpecialTokens;
@@ -83,6 +84,7 @@ impl Which {
                 let file = path.file_name().map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());
                 let name = match model {
                     Some(NamedModel::Hub(model)) => model.to_string(),
+                    None => SMOLLM2_135M_INSTRUCT.name.to_owned(),
                     _ => file.into_owned(),
                 };
                 Ok(Opened { name, checkpoint: Some(allow.open(&path)?) })

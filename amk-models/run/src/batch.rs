@@ -59,6 +59,8 @@ pub struct Batch<'t, V> {
     /// Texts that have no pages yet.
     waiting: VecDeque<(TextId, Writing<'t>)>,
     live: BTreeMap<SequenceId, (TextId, Writing<'t>)>,
+    /// Of these at most.
+    most: usize,
     kept: Kept,
     added: usize,
     /// Tokens that were chosen.
@@ -110,7 +112,14 @@ impl<'t, V: RowVm> Batch<'t, V> {
     pub fn new(vm: V, tokenizer: &'t Tokenizer) -> Self {
         let session = Session::new(vm);
         let (waiting, live) = (VecDeque::new(), BTreeMap::new());
-        Self { session, tokenizer, drafter: None, waiting, live, kept: Kept::default(), added: 0, chosen: 0 }
+        let kept = Kept::default();
+        Self { session, tokenizer, drafter: None, waiting, live, most: usize::MAX, kept, added: 0, chosen: 0 }
+    }
+
+    /// Bounds the texts that are written at the same time. Those beyond it wait.
+    #[must_use]
+    pub fn writing_at_most(self, texts: usize) -> Self {
+        Self { most: texts.max(1), ..self }
     }
 
     /// Keeps the keys and values of up to this many ended texts. A prompt goes on from the text,
@@ -284,7 +293,7 @@ impl<'t, V: RowVm> Batch<'t, V> {
 
     /// Starts the texts for which there are pages, in order.
     fn admit(&mut self) -> Result<(), RowsError> {
-        while self.live.len() < self.session.limits().rows {
+        while self.live.len() < self.session.limits().rows.min(self.most) {
             let Some(at) = self.next() else { break };
             let Some((id, mut writing)) = self.waiting.remove(at) else { break };
             let Some((sequence, shared)) = self.place(&writing.history, &writing.pages)? else {

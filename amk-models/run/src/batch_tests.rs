@@ -115,6 +115,21 @@ fn a_cancelled_text_ends_without_an_event_and_makes_room() {
 }
 
 #[test]
+fn texts_beyond_a_bound_wait_for_one_that_is_written() {
+    let tokenizer = tokenizer();
+    let mut batch = Batch::new(Count::default(), &tokenizer).writing_at_most(1);
+    let request = Request { max_tokens: Some(3), ..Request::default() };
+    for first in [10, 20] {
+        batch.add(&[first], &request).unwrap();
+    }
+    let mut most = 0;
+    while batch.step(&mut |_, _| Ok(())).unwrap() {
+        most = most.max(batch.state().live);
+    }
+    assert_eq!((most, batch.state().chosen), (1, 6));
+}
+
+#[test]
 fn the_texts_of_one_owner_do_not_keep_another_waiting() {
     let tokenizer = tokenizer();
     let mut batch = Batch::new(Count::default(), &tokenizer);

@@ -132,12 +132,12 @@ impl Language {
     }
 
     /// What a rule of [`Language::Lark`] has for JSON of a schema; keywords that cannot be enforced
-    /// are left out.
+    /// are left out, or with `strict` refused.
     ///
     /// # Errors
     /// A schema that is not an object.
-    pub fn json_rule(schema: Value) -> Result<String, GrammarError> {
-        Ok(format!("%json {}", with_options(schema, false)?))
+    pub fn json_rule(schema: Value, strict: bool) -> Result<String, GrammarError> {
+        Ok(format!("%json {}", with_options(schema, strict)?))
     }
 }
 

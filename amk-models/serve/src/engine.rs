@@ -114,6 +114,8 @@ impl Drop for Place {
 pub struct EngineOptions {
     /// Texts that are being written or waiting at most.
     pub texts: usize,
+    /// Texts that are being written at most ([`Batch::writing_at_most`]).
+    pub live: usize,
     /// Ended texts that are kept for prompts that begin like them at most ([`Batch::keeping`]).
     pub kept: usize,
     /// Rows of steps that write texts and run prompts at most ([`Batch::bounding_mixed`]).
@@ -122,7 +124,7 @@ pub struct EngineOptions {
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { texts: 72, kept: 32, mixed: 256 }
+        Self { texts: 72, live: 8, kept: 32, mixed: 256 }
     }
 }
 
@@ -145,7 +147,10 @@ impl Engine {
         counters.pages.store(pages, Relaxed);
         counters.free_pages.store(pages, Relaxed);
         std::thread::spawn(move || {
-            let batch = || Batch::new(vm, &tokenizer).keeping(options.kept).bounding_mixed(options.mixed);
+            let batch = || {
+                let batch = Batch::new(vm, &tokenizer).writing_at_most(options.live).keeping(options.kept);
+                batch.bounding_mixed(options.mixed)
+            };
             let writer = || Writer::new(batch(), &seen).run(&receive);
             // Nothing of it is used after a panic but the counters, which are atomic.
             if catch_unwind(AssertUnwindSafe(writer)).is_err() {

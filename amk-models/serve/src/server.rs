@@ -32,7 +32,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
+use tokio::task::block_in_place;
 
 /// Languages that are compiled at the same time at most.
 const COMPILING: usize = 2;
@@ -196,6 +198,14 @@ async fn model(State(shared): State<Arc<Shared>>, Path(name): Path<String>) -> R
     Ok(Json(shared.model()))
 }
 
+/// Has other requests go on while a long text is read, where there are other threads.
+fn beside<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::CurrentThread => work(),
+        _ => block_in_place(work),
+    }
+}
+
 async fn tokenize(State(shared): State<Arc<Shared>>, body: Body) -> Result<Json<Value>, ApiError> {
     let fields = &mut Fields::read(&body.0)?;
     let text: Option<String> = fields.either("content", "prompt")?;
@@ -204,26 +214,26 @@ async fn tokenize(State(shared): State<Arc<Shared>>, body: Body) -> Result<Json<
         Some(false) => SpecialTokens::AsWritten,
         _ => SpecialTokens::Add,
     };
-    let tokens = shared.prompts().encode("content", &text, special)?;
+    let tokens = beside(|| shared.prompts().encode("content", &text, special))?;
     Ok(Json(json!({ "count": tokens.len(), "tokens": tokens })))
 }
 
 async fn detokenize(State(shared): State<Arc<Shared>>, body: Body) -> Result<Json<Value>, ApiError> {
     let tokens: Option<Vec<u32>> = Fields::read(&body.0)?.take("tokens")?;
     let tokens = tokens.ok_or_else(|| ApiError::invalid("tokens", "`tokens` is missing"))?;
-    let text = shared.served.tokenizer.decode(&shared.prompts().known("tokens", tokens)?);
+    let text = shared.served.tokenizer.decode_with_special(&shared.prompts().known("tokens", tokens)?);
     Ok(Json(json!({ "content": text.map_err(|error| ApiError::invalid("tokens", error.to_string()))? })))
 }
 
 async fn completions(State(shared): State<Arc<Shared>>, body: Body) -> Result<Response, ApiError> {
     let mut request = Completion::read(&body.0)?;
-    let prompts = shared.prompts().of_completion(&mut request)?;
+    let prompts = beside(|| shared.prompts().of_completion(&mut request))?;
     shared.answer(&request, Form::Completion, prompts, None).await
 }
 
 async fn chat(State(shared): State<Arc<Shared>>, body: Body) -> Result<Response, ApiError> {
     let mut request = Completion::read(&body.0)?;
-    let (prompt, tools) = shared.prompts().of_chat(&mut request)?;
+    let (prompt, tools) = beside(|| shared.prompts().of_chat(&mut request))?;
     shared.answer(&request, Form::Chat, vec![prompt], tools).await
 }
 
@@ -232,7 +242,7 @@ async fn embeddings(State(shared): State<Arc<Shared>>, body: Body) -> Result<Jso
     let embeddings = shared.served.embeddings.as_ref().ok_or_else(none)?;
     let request = EmbeddingRequest::read(&body.0)?;
     shared.check_model(request.model.as_deref())?;
-    let texts = shared.prompts().tokens("input", request.input.clone())?;
+    let texts = beside(|| shared.prompts().tokens("input", request.input.clone()))?;
     EmbeddingRequest::check(&texts)?;
     let tokens = texts.iter().map(Vec::len).sum();
     let vectors = embeddings.embed(texts).await?;

@@ -23,12 +23,15 @@ pub struct ContentPart {
     refusal: Option<String>,
 }
 
-/// A part of a message is not text.
+/// A part of a message has no text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("content of type `{kind}` is not supported")]
-pub struct ContentError {
-    /// The type of the part.
-    pub kind: String,
+pub enum ContentError {
+    /// Of a type that no model here reads.
+    #[error("content of type `{0}` is not supported")]
+    Unsupported(String),
+    /// Without its text.
+    #[error("content of type `{0}` has no `{0}`")]
+    Missing(String),
 }
 
 impl Content {
@@ -50,8 +53,8 @@ impl ContentPart {
         let text = match kind.as_str() {
             "text" => text,
             "refusal" => refusal,
-            _ => None,
+            _ => return Err(ContentError::Unsupported(kind)),
         };
-        text.ok_or(ContentError { kind })
+        text.ok_or(ContentError::Missing(kind))
     }
 }

@@ -42,7 +42,10 @@ impl GenerationDefaults {
             None | Some(Value::Null) => Ok(None),
             Some(value) => match value.as_f64().filter(|number| *number >= lowest) {
                 Some(number) => Ok(Some(number as f32)),
-                None => Err(json_error(path, format!("`{field}` is {value}: expected a number from {lowest}"))),
+                None => {
+                    let least = if lowest > 0.0 { "above 0" } else { "from 0" };
+                    Err(json_error(path, format!("`{field}` is {value}: expected a number {least}")))
+                }
             },
         };
         let eos = match config.get("eos_token_id") {

@@ -63,7 +63,12 @@ fn read_shards(folder: &Path, index: &Path, map: &WeightMap) -> Result<TensorSet
             return Err(json_error(index, format!("tensor `{name}` is not in {file}")));
         }
         if let Some(name) = found.difference(expected).next() {
-            return Err(json_error(index, format!("tensor `{name}` of {file} is not in the index")));
+            let elsewhere = map.iter().find(|(_, names)| names.contains(name));
+            let reason = match elsewhere {
+                Some((other, _)) => format!("tensor `{name}` is in {file}, and by the index in {other}"),
+                None => format!("tensor `{name}` of {file} is not in the index"),
+            };
+            return Err(json_error(index, reason));
         }
         add(&mut set, &path, tensors)?;
     }

@@ -53,6 +53,9 @@ const MUST_BE_OFF: [(&str, &str); 4] = [
     ("use_parallel_residual", "attention in parallel with the feed-forward network is not modelled"),
 ];
 
+/// The base of the frequencies where a file has none, as in llama.cpp, whatever a config's is.
+const THETA: f64 = 10_000.0;
+
 /// The key of the base of the frequencies in layers with a window.
 pub(super) const LOCAL_THETA: &str = "rope.freq_base_swa";
 
@@ -140,6 +143,11 @@ impl ModelConfig {
         let (import, gguf) = import(metadata).map_err(|refusal| refused(vec![refusal]))?;
         let mut keys = Keys { metadata, import, gguf, refusals: Vec::new() };
         let config = read(&mut keys, import, tensors);
+        for key in gguf.stated {
+            if metadata.get(&keys.full(key)).is_none() {
+                keys.missing(key);
+            }
+        }
         keys.account_for_the_rest();
         allowed.judge(path, config, keys.refusals)
     }
@@ -172,7 +180,7 @@ fn read(keys: &mut Keys<'_>, import: &'static Import, tensors: GgufTensors) -> M
     if keys.gguf.scores_by_width == Some(layers) {
         numbers.insert("score_scale", ((hidden_size / heads) as f32).powf(-0.5));
     }
-    let rope = rope(keys, import, head_dim, context_len, tensors.rope_factors);
+    let rope = rope(keys, head_dim, context_len, tensors.rope_factors);
     let local_theta = import.local.and_then(|_| keys.float(LOCAL_THETA));
     let local = |local: Local| Rope {
         theta: local_theta.unwrap_or(local.theta),
@@ -287,8 +295,8 @@ fn end_tokens(keys: &mut Keys<'_>) -> Vec<u32> {
     ends
 }
 
-fn rope(keys: &mut Keys<'_>, import: &Import, head_dim: usize, context_len: usize, factors: RopeFactors) -> Rope {
-    let theta = keys.float("rope.freq_base").unwrap_or(import.theta);
+fn rope(keys: &mut Keys<'_>, head_dim: usize, context_len: usize, factors: RopeFactors) -> Rope {
+    let theta = keys.float("rope.freq_base").unwrap_or(THETA);
     let rotary_dims = keys.size("rope.dimension_count", MAX_DIMENSION).unwrap_or(head_dim);
     // As in llama.cpp, a factor of 0 counts as none.
     let factor = keys.float("rope.scaling.factor").filter(|&factor| factor != 0.0).unwrap_or(1.0);

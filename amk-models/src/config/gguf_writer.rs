@@ -164,6 +164,7 @@ impl ModelConfig {
     fn difference(&self, other: &Self) -> Option<&'static str> {
         let neutral = |config: &Self| Self {
             torch_dtype: None,
+            quantization: None,
             eos: Vec::new(),
             norms_less_one: false,
             import: self.import,

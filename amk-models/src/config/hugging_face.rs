@@ -68,8 +68,11 @@ fn spell_usually(fields: &mut Fields, import: &Import) {
                     let reason = format!("only {:?} is modelled inside this `model_type`", inside.model_type);
                     fields.refuse(&format!("{}.model_type", inside.field), &found, reason);
                 }
-                let own = |field: &String| !["model_type", "architectures"].contains(&field.as_str());
-                text.into_iter().filter(|(field, _)| own(field)).for_each(|(field, value)| fields.put(&field, value));
+                refuse_outside(fields, import);
+                let of_all = |field: &String| OF_ALL.contains(&field.as_str());
+                text.into_iter()
+                    .filter(|(field, _)| !of_all(field))
+                    .for_each(|(field, value)| fields.put(&field, value));
             }
             found => fields.refuse(inside.field, &found.unwrap_or_default(), "expected an object"),
         }
@@ -81,6 +84,23 @@ fn spell_usually(fields: &mut Fields, import: &Import) {
     }
     for &(field, value) in import.defaults {
         fields.put_default(field, value.into());
+    }
+}
+
+/// Fields that transformers reads from the whole model's config, not from the text model's.
+const OF_ALL: [&str; 3] = ["model_type", "architectures", "tie_word_embeddings"];
+
+/// Refuses what a larger model's config says beside the text model's: transformers does not read
+/// it there.
+fn refuse_outside(fields: &mut Fields, import: &Import) {
+    let also = ["bos_token_id", "eos_token_id", "quantization_config"];
+    for (field, value) in fields.take_rest() {
+        let name = field.as_str();
+        if OF_ALL.contains(&name) || also.contains(&name) || is_without_effect(&field, &value, import) {
+            fields.put(name, value);
+        } else {
+            fields.refuse(name, &value, "is not read beside the text model's fields");
+        }
     }
 }
 
@@ -313,14 +333,16 @@ fn activation(fields: &mut Fields, import: &Import) -> Activation {
     }
 }
 
+fn is_without_effect(field: &str, value: &Value, import: &Import) -> bool {
+    HARMLESS.contains(&field)
+        || import.unread.contains(&field)
+        || is_bookkeeping(field, value)
+        || is_own_class(field, value, import.class)
+}
+
 fn account_for_the_rest(fields: &mut Fields, import: &Import) {
     for (field, value) in fields.take_rest() {
-        let known = |known: &[&str]| known.contains(&field.as_str());
-        if known(&HARMLESS)
-            || known(import.unread)
-            || is_bookkeeping(&field, &value)
-            || is_own_class(&field, &value, import.class)
-        {
+        if is_without_effect(&field, &value, import) {
             continue;
         }
         match MUST_BE_NEUTRAL.iter().find(|(known, ..)| *known == field) {

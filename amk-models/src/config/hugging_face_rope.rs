@@ -14,7 +14,8 @@ pub(super) fn rope(config: &mut Fields, import: &Import, head_dim: usize, contex
     let rotation = import.rotation;
     let theta = config.number("rope_theta");
     let part = outer_partial(config, rotation);
-    let original = config.size("original_max_position_embeddings", MAX_LENGTH);
+    // Of a class whose layers have bases of two kinds transformers reads the inner field alone.
+    let original = config.size("original_max_position_embeddings", MAX_LENGTH).filter(|_| import.local.is_none());
     let Some(mut inner) = scaling_object(config) else {
         return rope_of(theta.unwrap_or(import.theta), rotated(part, rotation, head_dim), RopeScaling::Default);
     };

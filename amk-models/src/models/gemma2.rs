@@ -12,7 +12,12 @@ pub const IMPORTS: &[Import] = &[Import {
     family: "gemma2",
     model_type: "gemma2",
     class: "Gemma2ForCausalLM",
-    gguf: Some(Gguf { names: Gguf::PRE_AND_POST_NORMS, scores_by_width: Some(46), ..Gguf::of("gemma2") }),
+    gguf: Some(Gguf {
+        names: Gguf::PRE_AND_POST_NORMS,
+        scores_by_width: Some(46),
+        stated: &["attention.sliding_window"],
+        ..Gguf::of("gemma2")
+    }),
     head_dim: Some(256),
     eps: ("rms_norm_eps", 1e-6),
     activation_field: "hidden_activation",

@@ -15,7 +15,7 @@ const GRANITE_3: Import = Import {
     family: "granite",
     model_type: "granite",
     class: "GraniteForCausalLM",
-    gguf: Some(Gguf { pairs: Pairs::Neighbours, ..Gguf::of("granite") }),
+    gguf: Some(Gguf { pairs: Pairs::Neighbours, stated: &["attention.scale"], ..Gguf::of("granite") }),
     numbers: &[
         Number::of("embedding_scale", "embedding_multiplier", "embedding_scale", 1.0),
         Number::of("residual_scale", "residual_multiplier", "residual_scale", 1.0),

@@ -3,7 +3,7 @@
 
 use super::kv::KvCache;
 use super::parts::{Ends, Layer, Rotary};
-use crate::import::{FUSED_GATE_UP, FUSED_QKV, Fixed, Gguf, Import, Pairs, Rotation, Window};
+use crate::import::{FUSED_GATE_UP, FUSED_QKV, Fixed, Gguf, Import, Known, Pairs, Rotation, Window};
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, kv_append, linear, rms_norm, rope, silu_mul};
 
@@ -16,6 +16,13 @@ pub const IMPORTS: &[Import] = &[
         gguf: None,
         window: Window::Stated(Some(4096)),
         windowed: Some("mistral"),
+        fixed: &[Fixed {
+            field: "layer_types",
+            value: Known::AllOf(&["sliding_attention"]),
+            stated: false,
+            reason: "transformers takes a Mistral with kinds of layers as a Ministral, of which only layers with \
+                     the window are modelled",
+        }],
         ..Import::LLAMA
     },
     Import {
@@ -26,6 +33,7 @@ pub const IMPORTS: &[Import] = &[
             ..Gguf::of("phi3")
         }),
         unread: &["full_attn_mod", "interpolate_factor"],
+        defaults: &[("original_max_position_embeddings", 4096)],
         eps: ("rms_norm_eps", 1e-5),
         rotation: Rotation { part: Some(1.0), pairs: Pairs::Halves },
         window: Window::Stated(None),

@@ -139,6 +139,14 @@ impl Tokenizer {
         self.text(ids, false)
     }
 
+    /// The text of `ids`, special tokens as the vocabulary writes them.
+    ///
+    /// # Errors
+    /// The decoder fails.
+    pub fn decode_with_special(&self, ids: &[u32]) -> Result<String, TokenizerError> {
+        self.text(ids, true)
+    }
+
     /// The text of `ids`, with special tokens or without.
     fn text(&self, ids: &[u32], special: bool) -> Result<String, TokenizerError> {
         guarded(|| self.inner.decode(ids, !special)).map_err(TokenizerError::Decode)

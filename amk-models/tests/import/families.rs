@@ -50,6 +50,55 @@ fn phi_4_mini_is_a_llama_with_fused_projections_and_longrope() {
 }
 
 #[test]
+fn the_context_before_a_scaling_is_that_of_the_class() {
+    let config = |model_type: &str, fields: Value| {
+        let mut config = json!({
+            "model_type": model_type, "vocab_size": 32, "hidden_size": 16, "intermediate_size": 24,
+            "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2, "sliding_window": 8,
+            "max_position_embeddings": 8192, "rms_norm_eps": 1e-5, "tie_word_embeddings": false,
+        });
+        config.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        let RopeScaling::LongRope { original_context, .. } = read(&config).unwrap().rope.scaling else { panic!() };
+        original_context
+    };
+    let factors = [1, 1, 1, 1];
+    let scaling = |fields: Value| {
+        let mut scaling = json!({"rope_type": "longrope", "short_factor": factors, "long_factor": factors});
+        scaling.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+        json!({ "rope_scaling": scaling, "layer_types": ["full_attention"] })
+    };
+    let phi3 = |inner: Value| {
+        let mut fields = scaling(inner);
+        fields.as_object_mut().unwrap().remove("layer_types");
+        fields
+    };
+    assert_eq!(config("phi3", phi3(json!({}))), 4096.0);
+    assert_eq!(config("phi3", phi3(json!({"original_max_position_embeddings": 64}))), 4096.0);
+    let with_outer = |inner: Value| {
+        let mut fields = scaling(inner);
+        fields["original_max_position_embeddings"] = 30.into();
+        fields
+    };
+    assert_eq!(config("olmo3", with_outer(json!({}))), 8192.0, "its class does not read the outer field");
+    assert_eq!(config("olmo3", with_outer(json!({"original_max_position_embeddings": 64}))), 64.0);
+}
+
+#[test]
+fn a_mistral_with_kinds_of_layers_has_the_window_in_all_or_is_refused() {
+    let config = |kinds: Value| {
+        read(&json!({
+            "model_type": "mistral", "vocab_size": 32, "hidden_size": 16, "intermediate_size": 24,
+            "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 2, "sliding_window": 8,
+            "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": false,
+            "layer_types": kinds,
+        }))
+    };
+    assert_eq!(config(json!(["sliding_attention", "sliding_attention"])).unwrap().window, Some(8));
+    let error = config(json!(["full_attention", "full_attention"])).unwrap_err();
+    assert_eq!(error.refusals[0].field, "layer_types", "{error}");
+}
+
+#[test]
 fn longrope_needs_a_factor_for_each_pair() {
     let scaling = |short: Value| json!({"rope_scaling": {"type": "longrope", "long_factor": [1, 1, 1, 1, 1, 1], "short_factor": short}});
     refused("phi4_mini", scaling(json!([1, 1])), "rope_scaling.long_factor", "each rotated pair");
@@ -215,6 +264,7 @@ fn what_no_page_computes_is_refused_by_name() {
     let mut inside = changed("gemma3_with_images", json!({}));
     inside["text_config"]["model_type"] = "gemma2".into();
     assert!(read(&inside).unwrap_err().to_string().contains("`text_config.model_type` is \"gemma2\""));
+    refused("gemma3_with_images", json!({"sliding_window": 5}), "sliding_window", "not read beside the text");
     let without = read(&changed("gemma3_with_images", json!({"text_config": null}))).unwrap_err();
     assert!(without.to_string().contains("`text_config`: expected an object"), "{without}");
 }

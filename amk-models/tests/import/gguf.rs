@@ -111,6 +111,17 @@ fn rotary_factors_become_part_of_the_config() {
 }
 
 #[test]
+fn keys_that_are_left_out_mean_what_they_mean_to_llama_cpp() {
+    for (architecture, key) in [("granite", "attention.scale"), ("gemma2", "attention.sliding_window")] {
+        let mut file = GgufBuilder::default();
+        file.text("general.architecture", architecture);
+        let error = open(&file).unwrap_err();
+        assert!(error.contains(&format!("`{architecture}.{key}`: is missing")), "{error}");
+    }
+    assert_eq!(open(&GgufBuilder::tiny_llama()).unwrap().config.rope.theta, 10_000.0);
+}
+
+#[test]
 fn longrope_is_known_by_its_factors_and_may_be_named() {
     let open_with = |name: Option<&str>| {
         let mut file = GgufBuilder::tiny_llama();

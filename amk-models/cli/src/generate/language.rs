@@ -1,5 +1,6 @@
 //! What the texts of `amk generate` may be.
 
+use super::prompts::without_mark;
 use amk_models::checkpoint::Checkpoint;
 use amk_run::grammar::{Grammar, Grammars, Language};
 use anyhow::{Context as _, Result};
@@ -24,7 +25,7 @@ impl LanguageArgs {
         };
         match (&self.json_schema, &self.grammar) {
             (Some(file), _) => {
-                let schema = serde_json::from_str(&read(file)?);
+                let schema = serde_json::from_str(without_mark(&read(file)?));
                 let schema = schema.with_context(|| format!("{} is not JSON", file.display()))?;
                 Ok(Some((file, Language::JsonSchema { schema, strict: true })))
             }

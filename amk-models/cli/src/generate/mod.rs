@@ -142,7 +142,7 @@ impl Generate {
         requests: Vec<Request>,
         texts: &mut Texts<'_>,
     ) -> Result<()> {
-        let mut batch = Batch::new(vm(model)?, tokenizer);
+        let mut batch = Batch::new(vm(model)?, tokenizer).writing_at_most(self.parallel as usize);
         if let Some(path) = self.speculate.as_deref().filter(|path| *path != Path::new("lookup")) {
             batch = batch.with_drafter(vm(&self.drafter(path, tokenizer)?)?);
         }

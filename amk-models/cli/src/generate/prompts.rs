@@ -86,6 +86,11 @@ impl Generate {
     }
 }
 
+/// A text without the byte-order mark that some editors begin files with.
+pub(super) fn without_mark(text: &str) -> &str {
+    text.strip_prefix('\u{feff}').unwrap_or(text)
+}
+
 /// The prompts of a file; empty lines are none.
 fn read(file: &Path) -> Result<Vec<Line>> {
     let text = if file == Path::new("-") {
@@ -93,7 +98,7 @@ fn read(file: &Path) -> Result<Vec<Line>> {
     } else {
         std::fs::read_to_string(file).with_context(|| format!("cannot read the prompts {}", file.display()))?
     };
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let lines = without_mark(&text).lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
     if file.extension().is_none_or(|extension| extension != "jsonl") {
         return Ok(lines.map(|(_, line)| Line::Text(line.to_owned())).collect());
     }

@@ -18,7 +18,7 @@ use crate::language::Asked;
 use amk_models::chat::ChatTemplate;
 use amk_run::grammar::{GrammarError, Language};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// The fields of a request that are about tools.
 #[derive(Debug)]
@@ -151,10 +151,50 @@ impl Tool {
         let function = function.as_ref().filter(|_| kind == "function").ok_or_else(|| {
             ApiError::invalid("tools", format!("a tool of type `{kind}` is not supported; expected `function`"))
         })?;
-        match function["name"].as_str() {
-            Some(name) if !name.is_empty() => Ok(function.clone()),
-            _ => Err(ApiError::invalid("tools", "a function needs a `name`")),
+        let Some(name) = function["name"].as_str().filter(|name| !name.is_empty()) else {
+            return Err(ApiError::invalid("tools", "a function needs a `name`"));
+        };
+        let plain = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-' | '.' | ':' | '/');
+        if !name.chars().all(plain) {
+            let message = format!("the function's name `{name}` has other characters than letters, digits and _-.:/");
+            return Err(ApiError::invalid("tools", message));
         }
+        match &function["parameters"] {
+            Value::Null => Ok(function.clone()),
+            Value::Object(schema) if schema.get("type").is_none_or(|kind| kind == "object") => Ok(function.clone()),
+            _ => {
+                let message = format!("the `parameters` of `{name}` are not the schema of an object");
+                Err(ApiError::invalid("tools", message))
+            }
+        }
+    }
+}
+
+/// Whether keywords that cannot be enforced are refused.
+fn is_strict(function: &Value) -> bool {
+    function["strict"] == Value::Bool(true)
+}
+
+/// Turns references to a schema's root and what is below it into references to where it is placed.
+fn place_references(schema: &mut Value, root: &str) {
+    /// Keywords with values, not schemas.
+    const DATA: [&str; 4] = ["const", "default", "enum", "examples"];
+    match schema {
+        Value::Object(object) => {
+            for (keyword, value) in object {
+                match value {
+                    Value::String(reference)
+                        if keyword == "$ref" && (reference == "#" || reference.starts_with("#/")) =>
+                    {
+                        reference.replace_range(..1, root);
+                    }
+                    Value::Array(_) if DATA.contains(&keyword.as_str()) => {}
+                    _ => place_references(value, root),
+                }
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(|schema| place_references(schema, root)),
+        _ => {}
     }
 }
 
@@ -170,7 +210,7 @@ impl Tools {
         let named = self.functions.iter().filter_map(|function| Some((function, function["name"].as_str()?)));
         named.map(|(function, name)| {
             let schema = self.schema(function);
-            (name, Language::JsonSchema { schema, strict: false })
+            (name, Language::JsonSchema { schema, strict: is_strict(function) })
         })
     }
 
@@ -182,17 +222,18 @@ impl Tools {
     pub(crate) fn language(&self, asked: Option<Asked>) -> Result<Option<Asked>, ApiError> {
         let invalid = |error: GrammarError| ApiError::invalid("tools", error.to_string());
         let calls = self.calls().map_err(invalid)?;
-        let (field, answer) = match asked {
+        let (field, answer, strict) = match asked {
             _ if self.required => return Ok(Some(("tools", Language::Lark(format!("start: calls\n{calls}"))))),
             None => return Ok(None),
-            Some((field, Language::JsonObject)) => (field, json!({ "type": "object" })),
-            Some((field, Language::JsonSchema { schema, .. })) => (field, schema),
+            Some((field, Language::JsonObject)) => (field, json!({ "type": "object" }), true),
+            Some((field, Language::JsonSchema { schema, strict })) => (field, schema, strict),
             Some((field, _)) => {
                 let message = format!("`{field}` excludes `tools`; set `tool_choice` to `none`");
                 return Err(ApiError::invalid(field, message));
             }
         };
-        let answer = Language::json_rule(answer).map_err(|error| ApiError::invalid(field, error.to_string()))?;
+        let answer = Language::json_rule(answer, strict);
+        let answer = answer.map_err(|error| ApiError::invalid(field, error.to_string()))?;
         Ok(Some((field, Language::Lark(format!("start: answer | calls\nanswer: {answer}\n{calls}")))))
     }
 
@@ -201,7 +242,7 @@ impl Tools {
         let functions = self.functions.iter().enumerate();
         let rule = |(number, function)| {
             let schema = self.schema(function);
-            Language::json_rule(schema).map(|rule| format!("call{number}: {rule}\n"))
+            Language::json_rule(schema, is_strict(function)).map(|rule| format!("call{number}: {rule}\n"))
         };
         let rules = functions.clone().map(rule).collect::<Result<String, GrammarError>>()?;
         let calls: Vec<String> = functions.map(|(number, _)| format!("call{number}")).collect();
@@ -223,22 +264,19 @@ impl Tools {
             Some(parameters) => parameters.clone(),
             None => json!({ "type": "object", "properties": {} }),
         };
-        // A function has the parameters that it declares, unless it says otherwise.
-        if let Some(object) = parameters.as_object_mut().filter(|object| object.contains_key("properties")) {
+        // A function has the parameters that it declares, unless it says otherwise, or elsewhere.
+        let elsewhere = ["$ref", "allOf", "anyOf", "if", "oneOf", "patternProperties"];
+        let declares = |object: &Map<String, Value>| {
+            object.contains_key("properties") && !elsewhere.iter().any(|keyword| object.contains_key(*keyword))
+        };
+        if let Some(object) = parameters.as_object_mut().filter(|object| declares(object)) {
             object.entry("additionalProperties").or_insert(Value::Bool(false));
         }
-        let mut schema = json!({
+        place_references(&mut parameters, &format!("#/properties/{arguments}"));
+        json!({
             "type": "object", "required": ["name", arguments], "additionalProperties": false,
-            "properties": { "name": { "const": function["name"] } },
-        });
-        // References begin at the root.
-        for definitions in ["$defs", "definitions"] {
-            if let Some(definitions_of) = parameters.as_object_mut().and_then(|object| object.remove(definitions)) {
-                schema[definitions] = definitions_of;
-            }
-        }
-        schema["properties"][arguments] = parameters;
-        schema
+            "properties": { "name": { "const": function["name"] }, arguments: parameters },
+        })
     }
 }
 
@@ -282,14 +320,40 @@ mod tests {
     }
 
     #[test]
-    fn arguments_are_the_parameters_and_their_definitions_are_found_from_the_root() {
-        let properties = json!({ "on": { "$ref": "#/$defs/day" } });
-        let parameters = json!({ "$defs": { "day": {} }, "properties": properties });
+    fn arguments_are_the_parameters_and_their_references_are_found_where_they_are() {
+        let properties = |root: &str| {
+            let of = |path: &str| json!({ "$ref": format!("{root}{path}") });
+            let like = json!({ "enum": ["#/a"], "properties": { "default": of("") } });
+            json!({ "on": of("/$defs/day"), "then": of("/properties/on"), "next": [of("")], "like": like })
+        };
+        let parameters = json!({ "$defs": { "day": {} }, "properties": properties("#") });
         let tools = tools(json!("required"), "").unwrap().unwrap();
         let schema = tools.schema(&json!({ "name": "book", "parameters": parameters }));
-        assert_eq!(schema["$defs"], json!({ "day": {} }));
-        let arguments = json!({ "properties": properties, "additionalProperties": false });
+        let placed = properties("#/properties/arguments");
+        let arguments = json!({ "$defs": { "day": {} }, "properties": placed, "additionalProperties": false });
         assert_eq!(schema["properties"]["arguments"], arguments);
+    }
+
+    #[test]
+    fn parameters_that_are_declared_in_parts_are_not_closed() {
+        let tools = tools(json!("required"), "").unwrap().unwrap();
+        let parameters = json!({ "properties": {}, "allOf": [{ "properties": { "b": {} }, "required": ["b"] }] });
+        let schema = tools.schema(&json!({ "name": "book", "parameters": parameters }));
+        assert_eq!(schema["properties"]["arguments"], parameters);
+    }
+
+    #[test]
+    fn functions_that_no_call_could_name_or_give_arguments_are_refused() {
+        let refused = |function: Value| {
+            let tool = Tool { kind: "function".to_owned(), function: Some(function) };
+            tool.function().map_err(|error| error.json()["error"]["message"].as_str().unwrap().to_owned())
+        };
+        let of = |parameters: Value| json!({ "name": "f", "parameters": parameters });
+        assert!(refused(of(json!({ "type": "object" }))).is_ok() && refused(of(json!({}))).is_ok());
+        let expected = Err("the `parameters` of `f` are not the schema of an object".to_owned());
+        assert_eq!(refused(of(json!(5))), expected);
+        assert_eq!(refused(of(json!({ "type": "string" }))), expected);
+        assert!(refused(json!({ "name": "a\"b</tool_call>" })).unwrap_err().starts_with("the function's name `a\"b<"));
     }
 
     #[test]
