@@ -46,7 +46,7 @@ impl Prompts<'_> {
         let turns = request.messages.take().filter(|turns| !turns.is_empty());
         let turns = turns.ok_or_else(|| ApiError::invalid("messages", "a chat needs `messages`"))?;
         let none = || ApiError::invalid("messages", "the model has no chat template; ask for a completion");
-        let template = self.template.ok_or_else(none)?;
+        let template = &*self.template.ok_or_else(none)?.for_tools(request.tools.are_offered());
         let messages = turns.into_iter().map(|turn| turn.message(template)).collect::<Result<_, _>>()?;
         let tools = request.tools.tools(template)?;
         let options = ChatOptions { variables: request.variables.take().unwrap_or_default(), ..ChatOptions::answer() };

@@ -23,6 +23,7 @@ use minijinja::value::{Kwargs, Serde};
 use minijinja::{Environment, Error, ErrorKind, Value, context};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
+use std::borrow::Cow;
 
 /// Instructions a template may execute; a long conversation takes some thousands.
 const FUEL: u64 = 2_000_000;
@@ -87,6 +88,7 @@ pub struct TokenTexts {
 #[derive(Clone, Debug)]
 pub struct ChatTemplate {
     source: String,
+    tool_use: Option<String>,
     tokens: TokenTexts,
 }
 
@@ -113,7 +115,21 @@ impl ChatTemplate {
     /// A template from its source, which is parsed when it is rendered: a checkpoint without chat
     /// works with a broken template.
     pub fn new(source: String, tokens: TokenTexts) -> Self {
-        Self { source, tokens }
+        Self { source, tool_use: None, tokens }
+    }
+
+    /// The same with the source of a template for conversations with tools.
+    #[must_use]
+    pub fn with_tool_use(self, source: Option<String>) -> Self {
+        Self { tool_use: source, ..self }
+    }
+
+    /// The template for a conversation with tools or without: some checkpoints have two.
+    pub fn for_tools(&self, tools: bool) -> Cow<'_, Self> {
+        match &self.tool_use {
+            Some(source) if tools => Cow::Owned(Self::new(source.clone(), self.tokens.clone())),
+            _ => Cow::Borrowed(self),
+        }
     }
 
     /// The template's source.

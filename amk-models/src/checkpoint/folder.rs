@@ -62,9 +62,12 @@ pub(super) fn tokenizer(folder: &Path) -> Result<Option<Tokenizer>, CheckpointEr
 fn chat_template(folder: &Path) -> Result<Option<ChatTemplate>, CheckpointError> {
     let config = read_json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
     let file_path = folder.join("chat_template.jinja");
-    let source = match read_if_present(&file_path)? {
-        Some(bytes) => Some(String::from_utf8(bytes).map_err(|_| json_error(&file_path, "is not valid UTF-8"))?),
-        None => config.get("chat_template").and_then(default_template).map(str::to_owned),
+    let listed = |name: &str| config.get("chat_template").and_then(|value| named_template(value, name));
+    let (source, tool_use) = match read_if_present(&file_path)? {
+        Some(bytes) => {
+            (Some(String::from_utf8(bytes).map_err(|_| json_error(&file_path, "is not valid UTF-8"))?), None)
+        }
+        None => (listed("default"), listed("tool_use")),
     };
     let tokens = TokenTexts {
         bos_token: token_text(&config, "bos_token"),
@@ -72,19 +75,17 @@ fn chat_template(folder: &Path) -> Result<Option<ChatTemplate>, CheckpointError>
         unk_token: token_text(&config, "unk_token"),
         pad_token: token_text(&config, "pad_token"),
     };
-    Ok(source.map(|source| ChatTemplate::new(source, tokens)))
+    Ok(source.map(|source| ChatTemplate::new(source, tokens).with_tool_use(tool_use)))
 }
 
-/// A template, or the one named `default` in a list of them.
-fn default_template(value: &Value) -> Option<&str> {
-    match value {
-        Value::String(source) => Some(source),
-        Value::Array(named) => {
-            let named = named.iter().find(|entry| entry["name"] == "default")?;
-            named["template"].as_str()
-        }
+/// The template of a name in a list of them; one that has no name is the `default`.
+fn named_template(value: &Value, name: &str) -> Option<String> {
+    let source = match value {
+        Value::String(_) => Some(value).filter(|_| name == "default"),
+        Value::Array(named) => named.iter().find(|entry| entry["name"] == name).map(|entry| &entry["template"]),
         _ => None,
-    }
+    };
+    source?.as_str().map(str::to_owned)
 }
 
 /// The text of a special token, written as such or as an object with it.

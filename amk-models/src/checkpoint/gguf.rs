@@ -127,5 +127,6 @@ fn chat_template(metadata: &Metadata) -> Result<Option<ChatTemplate>, FormatErro
         unk_token: text("unknown")?,
         pad_token: text("padding")?,
     };
-    Ok(Some(ChatTemplate::new(source.to_owned(), tokens)))
+    let tool_use = metadata.text("tokenizer.chat_template.tool_use")?.map(str::to_owned);
+    Ok(Some(ChatTemplate::new(source.to_owned(), tokens).with_tool_use(tool_use)))
 }

@@ -90,6 +90,18 @@ fn the_generation_block_is_a_scope_and_nothing_else() {
 }
 
 #[test]
+fn conversations_with_tools_have_a_template_of_their_own() {
+    let mut file = GgufBuilder::tiny_llama();
+    file.text("tokenizer.chat_template.tool_use", "tools!");
+    let (_folder, path) = written("m.gguf", &file.build());
+    let template = Checkpoint::open(&path).unwrap().chat_template.unwrap();
+    assert_eq!(template.for_tools(true).source(), "tools!");
+    assert_eq!(template.for_tools(false).source(), template.source());
+    let one = ChatTemplate::new("one".to_owned(), TokenTexts::default());
+    assert_eq!(one.for_tools(true).source(), "one");
+}
+
+#[test]
 fn a_wrong_template_is_no_matter_until_it_is_rendered() {
     let mut file = GgufBuilder::tiny_llama();
     file.without("tokenizer.chat_template").text("tokenizer.chat_template", "{% no_such_block %}");

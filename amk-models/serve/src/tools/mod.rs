@@ -101,6 +101,12 @@ impl ToolFields {
         })
     }
 
+    /// Whether the answer may call some.
+    pub(crate) fn are_offered(&self) -> bool {
+        let none = matches!(&self.tool_choice, Some(Choice::Mode(mode)) if mode == "none");
+        !none && self.tools.as_ref().is_some_and(|tools| !tools.is_empty())
+    }
+
     /// Refuses tools where the answer is none in a chat.
     ///
     /// # Errors
