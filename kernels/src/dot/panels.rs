@@ -2,20 +2,20 @@
 //!
 //! The bits are those of [`super::products`] for each vector. Sixteen rows are side by side in a
 //! register, and a vector's elements pass by one after the other: lanes of a register never meet.
-//! For that a panel of rows is widened to f32 and packed in the order in which it is read.
+//! For that a panel of rows is widened to f32, and rows and vectors are packed in the order in which
+//! they are read.
 
 use super::LANES;
 use super::fold::Sums;
-use super::rows::{Out, vectors};
-use core::array;
+use super::rows::Out;
 use std::cell::RefCell;
 
 /// So many vectors repay the packing of the rows.
 pub(super) const MANY: usize = 32;
 /// Rows side by side.
 const SIDE: usize = 16;
-/// Rows that are widened and turned at a time.
-const TURNED: usize = 8;
+/// Elements of a column of the rows or vectors that are turned at a time.
+type Eight = [f32; 8];
 
 /// The bits of a lane of the sums, from the last of its leaf: lanes 16 apart are added as
 /// `(0 + 1) + (2 + 3)`, then those 8, 4, 2 and 1 apart.
@@ -65,7 +65,7 @@ impl Level {
         Self::Plain
     }
 
-    /// Registers of rows in a panel: with those of 6, 2 or 4 vectors' sums they fill the registers.
+    /// Registers of 16 rows in a panel.
     fn width(self) -> usize {
         match self {
             #[cfg(target_arch = "x86_64")]
@@ -76,24 +76,35 @@ impl Level {
         }
     }
 
-    fn multiply<const W: usize>(self, xs: &[f32], len: usize, packed: &[[Sums; W]], out: Out<'_>) {
+    fn turn(self, wide: &[f32], len: usize, to: Turned<'_>) {
+        match self {
+            // SAFETY: the processor supports AVX.
+            #[cfg(target_arch = "x86_64")]
+            Self::Avx512 | Self::Avx2 => unsafe { avx::turn(wide, len, to) },
+            Self::Plain => turn(wide, len, 0, to),
+        }
+    }
+
+    fn multiply<const W: usize>(self, vectors: Vectors<'_>, rows: &[f32], out: Out<'_>) {
+        let rows = rows.as_chunks().0.as_chunks::<W>().0;
         match self {
             // SAFETY: the processor supports the function's target features.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx512 => unsafe { avx::multiply_512(xs, len, packed, out) },
+            Self::Avx512 => unsafe { avx::multiply_512(vectors, rows, out) },
             // SAFETY: the processor supports the function's target features.
             #[cfg(target_arch = "x86_64")]
-            Self::Avx2 => unsafe { avx::multiply_256(xs, len, packed, out) },
-            Self::Plain => multiply::<W, 4>(xs, len, packed, out),
+            Self::Avx2 => unsafe { avx::multiply_256(vectors, rows, out) },
+            Self::Plain => multiply::<W, 4>(vectors, rows, out),
         }
     }
 }
 
-/// Memory of a thread for the rows of a panel: a few as they are widened, and all as they are read.
+/// Memory of a thread: 8 rows or vectors as they are, then all as they are read.
 #[derive(Default)]
 struct Panel {
     wide: Vec<f32>,
-    packed: Vec<Sums>,
+    vectors: Vec<Eight>,
+    rows: Vec<Eight>,
 }
 
 thread_local! {
@@ -123,15 +134,17 @@ fn by_panels(
     out: &mut [f32],
 ) -> usize {
     let mut first = 0;
+    panel.pack_vectors(level, xs, len);
     while count - first >= SIDE {
         let left = ((count - first) / SIDE).min(level.width());
         let width = if left == 3 { 2 } else { left };
-        panel.pack(level, len, width, |row, wide| widen(first + row, wide));
-        let (packed, out) = (&panel.packed[..], Out { all: &mut *out, count, first });
+        panel.pack_rows(level, len, width, |row, wide| widen(first + row, wide));
+        let vectors = Vectors { packed: &panel.vectors, count: xs.len() / len.max(1), len };
+        let (rows, out) = (panel.rows.as_flattened(), Out { all: &mut *out, count, first });
         match width {
-            4 => level.multiply::<4>(xs, len, packed.as_chunks().0, out),
-            2 => level.multiply::<2>(xs, len, packed.as_chunks().0, out),
-            _ => level.multiply::<1>(xs, len, packed.as_chunks().0, out),
+            4 => level.multiply::<4>(vectors, rows, out),
+            2 => level.multiply::<2>(vectors, rows, out),
+            _ => level.multiply::<1>(vectors, rows, out),
         }
         first += width * SIDE;
     }
@@ -145,40 +158,50 @@ fn pitch(len: usize) -> usize {
 }
 
 impl Panel {
-    /// Widens and packs `width` times 16 rows: by leaf, by chunk of the row and by register.
-    fn pack(&mut self, level: Level, len: usize, width: usize, widen: impl Fn(usize, &mut [f32])) {
-        self.wide.resize(TURNED * len, 0.0);
-        self.packed.resize(LANES * pitch(len) * width, [0.0; SIDE]);
-        for number in 0..width * SIDE / TURNED {
+    /// Packs vectors, eight by eight: by leaf and by chunk. The last ones are filled up by zeros.
+    fn pack_vectors(&mut self, level: Level, xs: &[f32], len: usize) {
+        let (pitch, eight) = (pitch(len), 8 * len.max(1));
+        self.vectors.resize(xs.len().div_ceil(eight) * LANES * pitch, [0.0; 8]);
+        for (xs, packed) in xs.chunks(eight).zip(self.vectors.chunks_mut(LANES * pitch)) {
+            let to = Turned { pitch, every: 1, number: 0, packed };
+            if xs.len() == eight {
+                level.turn(xs, len, to);
+            } else {
+                self.wide.clear();
+                self.wide.extend_from_slice(xs);
+                self.wide.resize(eight, 0.0);
+                level.turn(&self.wide, len, to);
+            }
+        }
+    }
+
+    /// Widens and packs `width` times 16 rows: by leaf, by chunk and by register.
+    fn pack_rows(&mut self, level: Level, len: usize, width: usize, widen: impl Fn(usize, &mut [f32])) {
+        let (pitch, every) = (pitch(len), width * SIDE / 8);
+        self.wide.resize(8 * len, 0.0);
+        self.rows.resize(LANES * pitch * every, [0.0; 8]);
+        for number in 0..every {
             for (row, wide) in self.wide.chunks_mut(len.max(1)).enumerate() {
-                widen(number * TURNED + row, wide);
+                widen(number * 8 + row, wide);
             }
-            let turned = Turned { pitch: pitch(len), width, number, packed: &mut self.packed };
-            match level {
-                // SAFETY: the processor supports AVX.
-                #[cfg(target_arch = "x86_64")]
-                Level::Avx512 | Level::Avx2 => unsafe { avx::turn(&self.wide, len, turned) },
-                Level::Plain => turn(&self.wide, len, 0, turned),
-            }
+            level.turn(&self.wide, len, Turned { pitch, every, number, packed: &mut self.rows });
         }
     }
 }
 
-/// Where 8 rows are packed.
+/// Where the columns of 8 rows or vectors are packed: of each place with `every` of them, one.
 struct Turned<'p> {
     pitch: usize,
-    width: usize,
-    number: usize, // of the 8 rows, in the panel
-    packed: &'p mut [Sums],
+    every: usize,
+    number: usize,
+    packed: &'p mut [Eight],
 }
 
 impl Turned<'_> {
-    /// The places of element `k`, in each of the rows.
+    /// The place of element `k` of all of them.
     #[inline(always)]
-    fn at(&mut self, k: usize) -> &mut [f32; TURNED] {
-        let place = (usize::from(LEAF_OF[k % LANES]) * self.pitch + k / LANES) * self.width;
-        let [low, high] = self.packed[place + self.number / 2].as_chunks_mut().0 else { unreachable!("16 lanes") };
-        if self.number.is_multiple_of(2) { low } else { high }
+    fn at(&mut self, k: usize) -> &mut Eight {
+        &mut self.packed[(usize::from(LEAF_OF[k % LANES]) * self.pitch + k / LANES) * self.every + self.number]
     }
 }
 
@@ -192,68 +215,65 @@ fn turn(wide: &[f32], len: usize, from: usize, mut to: Turned<'_>) {
     }
 }
 
-/// All vectors by a panel, `X` at a time, or the next smaller number.
-#[inline(always)]
-fn multiply<const W: usize, const X: usize>(xs: &[f32], len: usize, packed: &[[Sums; W]], mut out: Out<'_>) {
-    let vectors = xs.len() / len.max(1);
-    let mut at = 0;
-    while at < vectors {
-        at += match vectors - at {
-            left if left >= X => tile::<W, X>(xs, len, packed, at, &mut out),
-            left if left >= 2 => tile::<W, 2>(xs, len, packed, at, &mut out),
-            _ => tile::<W, 1>(xs, len, packed, at, &mut out),
-        };
-    }
+/// Packed vectors of `len` elements.
+#[derive(Clone, Copy)]
+struct Vectors<'p> {
+    packed: &'p [Eight],
+    count: usize,
+    len: usize,
 }
 
 /// The sums of some vectors and rows.
 type Tile<const W: usize, const X: usize> = [[Sums; W]; X];
+/// Sums of complete subtrees, by their depth.
+type Tree<const W: usize, const X: usize> = [Tile<W, X>; BITS.len() + 1];
 
-/// `X` vectors from `at` on by a panel. Returns `X`.
+/// All vectors by a panel, `X` at a time.
 #[inline(always)]
-fn tile<const W: usize, const X: usize>(
-    xs: &[f32],
-    len: usize,
-    packed: &[[Sums; W]],
-    at: usize,
-    out: &mut Out<'_>,
-) -> usize {
-    let (whole, rest) = (len / LANES, len % LANES);
-    let x: [&[f32]; X] = vectors(xs, len, at);
-    let chunks: [&[[f32; LANES]]; X] = array::from_fn(|vector| &x[vector].as_chunks().0[..whole]);
-    // Sums of complete subtrees, by their depth.
-    let mut tree = [[[[0.0; SIDE]; W]; X]; BITS.len() + 1];
-    for (leaf, packed) in packed.chunks_exact(pitch(len)).enumerate() {
-        let lane = usize::from(LANE_OF[leaf]) % LANES;
-        let mut sums = [[[0.0; SIDE]; W]; X];
-        let rows = &packed[..whole];
-        for chunk in 0..whole {
-            add_products(&mut sums, array::from_fn(|vector| &chunks[vector][chunk][lane]), rows[chunk]);
+fn multiply<const W: usize, const X: usize>(vectors: Vectors<'_>, rows: &[[Sums; W]], out: Out<'_>) {
+    let mut tree: Tree<W, X> = [[[[0.0; SIDE]; W]; X]; BITS.len() + 1];
+    for (eight, packed) in vectors.packed.chunks_exact(LANES * pitch(vectors.len)).enumerate() {
+        for from in (0..8).step_by(X) {
+            add_tile(&mut tree, packed, from, rows, vectors.len);
+            let Some(totals) = tree.last() else { return };
+            let there = vectors.count.saturating_sub(eight * 8 + from);
+            for (vector, totals) in totals.iter().take(there).enumerate() {
+                let row = (eight * 8 + from + vector) * out.count + out.first;
+                out.all[row..][..W * SIDE].copy_from_slice(totals.as_flattened());
+            }
         }
-        if lane < rest {
-            add_products(&mut sums, x.map(|x| &x[whole * LANES + lane]), packed[whole]);
+    }
+}
+
+/// Adds up the products of the vectors from `from` on, of eight, and a panel of rows.
+#[inline(always)]
+fn add_tile<const W: usize, const X: usize>(
+    tree: &mut Tree<W, X>,
+    vectors: &[Eight],
+    from: usize,
+    rows: &[[Sums; W]],
+    len: usize,
+) {
+    let pitch = pitch(len);
+    let leaves = vectors.chunks_exact(pitch).zip(rows.chunks_exact(pitch)).enumerate();
+    for (leaf, (vectors, rows)) in leaves {
+        let here = len / LANES + usize::from(usize::from(LANE_OF[leaf]) < len % LANES);
+        let (vectors, rows) = (&vectors[..here], &rows[..here]);
+        let mut sums: Tile<W, X> = [[[0.0; SIDE]; W]; X];
+        for chunk in 0..here {
+            let row = rows[chunk];
+            for (vector, sums) in sums.iter_mut().enumerate() {
+                let x = vectors[chunk][from + vector];
+                for (row, sums) in row.iter().zip(sums) {
+                    for (row, sum) in row.iter().zip(sums) {
+                        *sum = x.mul_add(*row, *sum);
+                    }
+                }
+            }
         }
         let depth = leaf.trailing_ones() as usize;
         tree[..depth].iter().for_each(|left| add(&mut sums, left));
         tree[depth] = sums;
-    }
-    let Some(totals) = tree.last() else { return X };
-    for (vector, totals) in totals.iter().enumerate() {
-        let row = (at + vector) * out.count + out.first;
-        out.all[row..][..W * SIDE].copy_from_slice(totals.as_flattened());
-    }
-    X
-}
-
-/// Adds the products of an element of each vector and of each row.
-#[inline(always)]
-fn add_products<const W: usize, const X: usize>(sums: &mut Tile<W, X>, x: [&f32; X], rows: [Sums; W]) {
-    for (&x, sums) in x.into_iter().zip(sums) {
-        for (row, sums) in rows.iter().zip(sums) {
-            for (row, sum) in row.iter().zip(sums) {
-                *sum = x.mul_add(*row, *sum);
-            }
-        }
     }
 }
 
@@ -265,32 +285,31 @@ fn add<const W: usize, const X: usize>(sums: &mut Tile<W, X>, left: &Tile<W, X>)
 
 #[cfg(target_arch = "x86_64")]
 mod avx {
-    use super::{LANES, Out, Sums, TURNED, Turned};
+    use super::{Eight, LANES, Out, Sums, Turned, Vectors};
     use core::arch::x86_64::{
         __m256, _mm256_loadu_ps, _mm256_permute2f128_ps, _mm256_shuffle_ps, _mm256_storeu_ps, _mm256_unpackhi_ps,
         _mm256_unpacklo_ps,
     };
     use core::array;
 
-    /// 24 sums in 32 registers of 16 lanes.
+    /// 16 sums in 32 registers of 16 lanes.
     #[target_feature(enable = "avx512f")]
-    pub(super) fn multiply_512<const W: usize>(xs: &[f32], len: usize, packed: &[[Sums; W]], out: Out<'_>) {
-        super::multiply::<W, 6>(xs, len, packed, out);
+    pub(super) fn multiply_512<const W: usize>(vectors: Vectors<'_>, rows: &[[Sums; W]], out: Out<'_>) {
+        super::multiply::<W, 4>(vectors, rows, out);
     }
 
     /// 4 sums in 8 of 16 registers of 8 lanes.
     #[target_feature(enable = "avx2,fma")]
-    pub(super) fn multiply_256<const W: usize>(xs: &[f32], len: usize, packed: &[[Sums; W]], out: Out<'_>) {
-        super::multiply::<W, 2>(xs, len, packed, out);
+    pub(super) fn multiply_256<const W: usize>(vectors: Vectors<'_>, rows: &[[Sums; W]], out: Out<'_>) {
+        super::multiply::<W, 2>(vectors, rows, out);
     }
 
     /// Packs 8 rows, 8 elements at a time where chunks are whole.
     #[target_feature(enable = "avx")]
     pub(super) fn turn(wide: &[f32], len: usize, mut to: Turned<'_>) {
         let whole = len / LANES * LANES;
-        for k in (0..whole).step_by(TURNED) {
-            let rows: [&[f32; TURNED]; TURNED] =
-                array::from_fn(|row| wide[row * len + k..].first_chunk().unwrap_or(&[0.0; TURNED]));
+        for k in (0..whole).step_by(8) {
+            let rows: [&Eight; 8] = array::from_fn(|row| wide[row * len + k..].first_chunk().unwrap_or(&[0.0; 8]));
             for (next, column) in turned(rows).iter().enumerate() {
                 // SAFETY: there are 8 elements.
                 unsafe { _mm256_storeu_ps(to.at(k + next).as_mut_ptr(), *column) };
@@ -302,7 +321,7 @@ mod avx {
     /// The columns of 8 rows.
     #[inline]
     #[target_feature(enable = "avx")]
-    fn turned(rows: [&[f32; TURNED]; TURNED]) -> [__m256; TURNED] {
+    fn turned(rows: [&Eight; 8]) -> [__m256; 8] {
         // SAFETY: there are 8 elements.
         let rows = rows.map(|row| unsafe { _mm256_loadu_ps(row.as_ptr()) });
         // Columns 0, 1, 2, 3 and, in the upper half, 4, 5, 6, 7 of four rows.
@@ -348,7 +367,8 @@ mod tests {
                 levels.push(Level::Avx512);
             }
         }
-        for (len, vectors, count) in [(1, 3, 16), (63, 1, 33), (130, 9, 80), (576, 7, 130), (64, 8, 15)] {
+        for (len, vectors, count) in [(1, 3, 16), (63, 1, 33), (130, 9, 80), (576, 7, 130), (64, 8, 15), (200, 20, 48)]
+        {
             let (xs, rows) = (random(1, vectors * len), random(2, count * len));
             let mut alone = vec![0.0; vectors * count];
             for (x, alone) in xs.chunks(len).zip(alone.chunks_mut(count)) {

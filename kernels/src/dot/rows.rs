@@ -177,7 +177,7 @@ fn pairs<const W: usize, const X: usize>(
 
 /// `N` vectors from number `first` on.
 #[inline(always)]
-pub(super) fn vectors<const N: usize>(all: &[f32], len: usize, first: usize) -> [&[f32]; N] {
+fn vectors<const N: usize>(all: &[f32], len: usize, first: usize) -> [&[f32]; N] {
     let mut vectors = [&all[..0]; N];
     for (number, vector) in vectors.iter_mut().enumerate() {
         *vector = &all[(first + number) * len..][..len];
