@@ -53,6 +53,9 @@ const MUST_BE_OFF: [(&str, &str); 4] = [
     ("use_parallel_residual", "attention in parallel with the feed-forward network is not modelled"),
 ];
 
+/// The key of the positions of a window.
+pub(crate) const WINDOW: &str = "attention.sliding_window";
+
 /// The base of the frequencies where a file has none, as in llama.cpp, whatever a config's is.
 const THETA: f64 = 10_000.0;
 
@@ -220,12 +223,11 @@ fn read(keys: &mut Keys<'_>, import: &'static Import, tensors: GgufTensors) -> M
 /// The window, if one is in use. One at least as long as the context never cuts anything off;
 /// llama.cpp takes 0 as none.
 fn window(keys: &mut Keys<'_>, import: &Import, context_len: usize) -> Option<usize> {
-    const KEY: &str = "attention.sliding_window";
-    let full = keys.full(KEY);
+    let full = keys.full(WINDOW);
     let window = keys.read(&full, |metadata| metadata.unsigned(&full)).unwrap_or(0);
     let window = usize::try_from(window).ok().filter(|window| (1..context_len).contains(window))?;
     if import.windowed.is_none() && import.window != Window::OfLayers {
-        keys.refuse(KEY, "attention over a sliding window is not modelled");
+        keys.refuse(WINDOW, "attention over a sliding window is not modelled");
     }
     Some(window)
 }
@@ -478,5 +480,39 @@ fn unacceptable(key: &str, own: &str, value: &Value) -> Option<Refusal> {
         Some(_) if matches!(value, Value::Unsigned(0) | Value::Bool(false)) => None,
         Some((_, reason)) => Some(Refusal::new(key, value.to_string(), *reason)),
         None => Some(Refusal::unknown(key, value.to_string(), "this key is unknown")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::AllowedFields;
+
+    #[test]
+    fn a_base_that_is_left_out_is_llama_cpps_whatever_a_configs_is() {
+        let text = |text: &str| Value::String(text.to_owned());
+        let mut metadata = BTreeMap::from([
+            ("general.architecture".to_owned(), text("ernie4_5")),
+            ("ernie4_5.attention.layer_norm_rms_epsilon".to_owned(), Value::Float(1e-5)),
+        ]);
+        for (key, size) in [
+            ("block_count", 1),
+            ("context_length", 16),
+            ("embedding_length", 8),
+            ("feed_forward_length", 12),
+            ("attention.head_count", 2),
+            ("attention.head_count_kv", 1),
+        ] {
+            metadata.insert(format!("ernie4_5.{key}"), Value::Unsigned(size));
+        }
+        let path = Path::new("m.gguf");
+        let tensors = GgufTensors {
+            vocab_size: Some(6),
+            tied_embeddings: true,
+            rope_factors: RopeFactors::None,
+            names: BTreeSet::new(),
+        };
+        let config = ModelConfig::from_gguf(path, &Metadata::new(path, metadata), tensors, &AllowedFields::default());
+        assert_eq!(config.unwrap().rope.theta, 10_000.0);
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::gguf::{GgufTensors, KV_HEADS, LOCAL_THETA, RopeFactors, has_others};
+use super::gguf::{GgufTensors, KV_HEADS, LOCAL_THETA, RopeFactors, WINDOW, has_others};
 use super::rope::yarn_attention_factor;
 use super::{AllowedFields, ModelConfig, Rope, RopeScaling, Unsaid};
 use crate::import::{Form, Gguf};
@@ -29,7 +29,7 @@ impl ModelConfig {
         let gguf = self.import.gguf.as_ref().ok_or_else(|| unsaid("this architecture"))?;
         let mut metadata = BTreeMap::new();
         let mut put = |key: &str, value: Value| _ = metadata.insert(format!("{}.{key}", gguf.architecture), value);
-        self.put_sizes(&mut put);
+        self.put_sizes(gguf, &mut put);
         self.put_numbers(gguf, &mut put);
         let factors = self.put_scaling(&mut put);
         metadata.insert("general.architecture".to_owned(), Value::String(gguf.architecture.to_owned()));
@@ -46,7 +46,7 @@ impl ModelConfig {
         }
     }
 
-    fn put_sizes(&self, put: &mut dyn FnMut(&str, Value)) {
+    fn put_sizes(&self, gguf: &Gguf, put: &mut dyn FnMut(&str, Value)) {
         for (key, size) in [
             ("block_count", self.layers),
             ("context_length", self.context_len),
@@ -62,8 +62,10 @@ impl ModelConfig {
         }
         let own = self.import.sizes.iter().filter_map(|size| Some((size.key, *self.sizes.get(size.dim)?)));
         own.for_each(|(key, size)| put(key, Value::Unsigned(size as u64)));
-        if let Some(window) = self.window {
-            put("attention.sliding_window", Value::Unsigned(window as u64));
+        // A window of the whole context cuts nothing off.
+        let whole = gguf.stated.contains(&WINDOW).then_some(self.context_len);
+        if let Some(window) = self.window.or(whole) {
+            put(WINDOW, Value::Unsigned(window as u64));
         }
         let attends = self.layer_flags.values().next().filter(|_| has_others(self.import));
         put(
@@ -190,7 +192,7 @@ impl ModelConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Rope;
+    use crate::config::{Fp8, Quantization, Rope};
     use serde_json::json;
 
     #[test]
@@ -210,6 +212,8 @@ mod tests {
         for kind in ["qwen3", "llama"] {
             assert_eq!(write(&config(kind)), Ok(Vec::new()), "{kind}");
         }
+        let fp8 = Some(Quantization::Fp8(Fp8 { block: None, activations: false }));
+        assert_eq!(write(&ModelConfig { quantization: fp8, ..config("llama") }), Ok(Vec::new()));
         assert_eq!(write(&config("mistral")), Err("a GGUF file cannot say this architecture".to_owned()));
         let with = |scaling| ModelConfig { rope: Rope { scaling, ..config("qwen3").rope }, ..config("qwen3") };
         let factors = vec![1.0, 2.0, 4.0, 8.0];
