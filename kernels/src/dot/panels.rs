@@ -2,8 +2,8 @@
 //!
 //! The bits are those of [`super::products`] for each vector. Sixteen rows are side by side in a
 //! register, and a vector's elements pass by one after the other: lanes of a register never meet.
-//! For that a panel of rows is widened to f32, and rows and vectors are packed in the order in which
-//! they are read.
+//! For that a panel of rows is widened to f32, and rows and vectors are packed in the order in
+//! which they are read.
 
 use super::LANES;
 use super::fold::Sums;
