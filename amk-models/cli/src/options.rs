@@ -358,6 +358,9 @@ impl CpuSchedule {
     }
 }
 
+/// Texts that have pages where the user does not say.
+pub(crate) const PARALLEL: u32 = 8;
+
 /// The most rows of a step on a GPU, where the schedule does not say, in the order in which these
 /// are tried: not every GPU and encoding has bodies for many, or the memory for their values, and a
 /// program may be too large to be verified.

@@ -3,7 +3,7 @@
 use crate::embed::{PoolingArg, embedder};
 use crate::load::cpu_vm;
 use crate::model::SourceArgs;
-use crate::options::{Place, PlaceArgs, ScheduleArg, ThreadsArg, cuda_rows_vm, tell};
+use crate::options::{PARALLEL, Place, PlaceArgs, ScheduleArg, ThreadsArg, cuda_rows_vm, tell};
 use crate::start::Start;
 use amk::rows::PoolSize;
 use amk_models::checkpoint::Checkpoint;
@@ -35,9 +35,10 @@ pub(crate) struct Serve {
     /// The port; 0 takes a free one.
     #[arg(short, long, value_name = "PORT", default_value_t = 8080)]
     port: u16,
-    /// Texts that are written at the same time.
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=1024))]
-    parallel: u32,
+    /// Texts that are written at the same time [default: as many as there are pages for, which are
+    /// those of 8 texts of the whole context].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    parallel: Option<u32>,
     /// Texts that may wait for their turn; more are refused with the status 429.
     #[arg(long, value_name = "N", default_value_t = 64)]
     queue: u32,
@@ -116,7 +117,8 @@ impl Serve {
         let context = self.source.held.context(&checkpoint);
         let model = self.source.held.load(&mut checkpoint, context, self.quiet)?;
         start.done("read the weights");
-        let pages = PoolSize::sequences(self.parallel as usize, context);
+        let parallel = self.parallel.unwrap_or(PARALLEL) as usize;
+        let pages = PoolSize::sequences(parallel, context);
         let mut served = self.served(checkpoint, context)?;
         if let Some(pooling) = self.embeddings {
             let schedule = match &place {
@@ -128,8 +130,8 @@ impl Serve {
         }
         let tokenizer = Arc::clone(&served.tokenizer);
         let bounds = EngineOptions {
-            texts: (self.parallel + self.queue) as usize,
-            live: self.parallel as usize,
+            texts: parallel + self.queue as usize,
+            live: self.parallel.map_or(usize::MAX, |parallel| parallel as usize),
             kept: self.keep as usize,
             mixed: self.max_batched_tokens as usize,
         };

@@ -124,7 +124,7 @@ pub struct EngineOptions {
 
 impl Default for EngineOptions {
     fn default() -> Self {
-        Self { texts: 72, live: 8, kept: 32, mixed: 256 }
+        Self { texts: 72, live: usize::MAX, kept: 32, mixed: 256 }
     }
 }
 

@@ -6,7 +6,7 @@ mod texts;
 
 use super::load::cpu_vm;
 use super::model::SourceArgs;
-use super::options::{DIM, GpuSchedule, Place, PlaceArgs, cuda_rows_vm, cuda_vm, paint, tell};
+use super::options::{DIM, GpuSchedule, PARALLEL, Place, PlaceArgs, cuda_rows_vm, cuda_vm, paint, tell};
 use super::sampling::SamplingArgs;
 use amk::rows::RowVm;
 use amk_cuda as cuda;
@@ -42,9 +42,10 @@ pub(crate) struct Generate {
     /// own, counted up from --seed.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "file"])]
     prompts: Option<PathBuf>,
-    /// Texts that are written at the same time.
-    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
-    parallel: u32,
+    /// Texts that are written at the same time [default: as many as there are pages for, which are
+    /// those of the 8 longest].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    parallel: Option<u32>,
     /// Print a line of JSON for each text: its number, prompt, text, tokens, times and why it
     /// ended.
     #[arg(long)]
@@ -105,7 +106,7 @@ impl Generate {
         let tokenizer = checkpoint.tokenizer()?;
         let requests: Vec<Request> = (0..prompts.len() as u64).map(|number| request.numbered(number)).collect();
         let mut texts = Texts::new(&prompts, tokenizer, context, self.json, self.quiet);
-        let pages = texts.pages(self.parallel as usize, self.max_tokens as usize);
+        let pages = texts.pages(self.parallel.unwrap_or(PARALLEL) as usize, self.max_tokens as usize);
         let alone = prompts.len() == 1 && self.speculate.is_none();
         match place {
             Place::Cpu(schedule) => {
@@ -142,7 +143,8 @@ impl Generate {
         requests: Vec<Request>,
         texts: &mut Texts<'_>,
     ) -> Result<()> {
-        let mut batch = Batch::new(vm(model)?, tokenizer).writing_at_most(self.parallel as usize);
+        let most = self.parallel.map_or(usize::MAX, |parallel| parallel as usize);
+        let mut batch = Batch::new(vm(model)?, tokenizer).writing_at_most(most);
         if let Some(path) = self.speculate.as_deref().filter(|path| *path != Path::new("lookup")) {
             batch = batch.with_drafter(vm(&self.drafter(path, tokenizer)?)?);
         }
