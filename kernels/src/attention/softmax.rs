@@ -3,23 +3,22 @@
 //! What is rounded and in which order is fixed, so a result does not depend on the machine: element
 //! `i` is added to lane `i mod 16`, then lanes 8, 4, 2 and 1 apart are added.
 
+use crate::dot::Level;
+
 const LANES: usize = 16;
 
 /// Replaces each score `s` by its share `exp(s - max) / sum` of the sum of exponentials, and
 /// returns the logarithm of the sum.
 pub(super) fn softmax(scores: &mut [f32]) -> f32 {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if std::arch::is_x86_feature_detected!("avx512f") {
-            // SAFETY: the processor supports the function's target features.
-            return unsafe { softmax_avx512(scores) };
-        }
-        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-            // SAFETY: the processor supports the function's target features.
-            return unsafe { softmax_avx2(scores) };
-        }
+    match Level::best() {
+        // SAFETY: the processor supports the function's target features.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { softmax_avx512(scores) },
+        // SAFETY: the processor supports the function's target features.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { softmax_avx2(scores) },
+        Level::Plain => softmax_of(scores),
     }
-    softmax_of(scores)
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -6,11 +6,13 @@
 
 mod blocks;
 mod fold;
+mod level;
 mod panels;
 mod q8;
 mod rows;
 
 pub(crate) use blocks::{block_products, decode};
+pub(crate) use level::Level;
 pub(crate) use q8::q8_products;
 
 use amk::tensor::{Inputs, Row};
@@ -137,19 +139,15 @@ fn decoded_products(x: &[f32], encoding: &Encoding, rows: &[u8], stride: usize, 
 
 #[inline(always)]
 fn dispatch<E: Element>(x: &[f32], rows: &[E], stride: usize, out: &mut [f32]) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if std::arch::is_x86_feature_detected!("avx512f") {
-            // SAFETY: the processor supports the function's target features.
-            return unsafe { products_avx512(x, rows, stride, out) };
-        }
-        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-            // SAFETY: the processor supports the function's target features.
-            return unsafe { products_avx2(x, rows, stride, out) };
-        }
+    match Level::best() {
+        // SAFETY: the processor supports the function's target features.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { products_avx512(x, rows, stride, out) },
+        // SAFETY: the processor supports the function's target features.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { products_avx2(x, rows, stride, out) },
+        Level::Plain => products_of::<1, E>(Plain, x, rows, stride, out),
     }
-    // The aarch64 baseline includes vectors and fused multiply-add.
-    products_of::<1, E>(Plain, x, rows, stride, out);
 }
 
 /// The sums of 4 rows are in 16 of 32 registers.
@@ -258,18 +256,15 @@ pub(crate) fn combine<'r>(factors: &[f32], runs: impl IntoIterator<Item = &'r [f
 }
 
 fn add_scaled(factors: &[f32], rows: &[f32], out: &mut [f32]) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if std::arch::is_x86_feature_detected!("avx512f") {
-            // SAFETY: the processor supports the function's target features.
-            return unsafe { add_scaled_avx512(factors, rows, out) };
-        }
-        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-            // SAFETY: the processor supports the function's target features.
-            return unsafe { add_scaled_avx2(factors, rows, out) };
-        }
+    match Level::best() {
+        // SAFETY: the processor supports the function's target features.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { add_scaled_avx512(factors, rows, out) },
+        // SAFETY: the processor supports the function's target features.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { add_scaled_avx2(factors, rows, out) },
+        Level::Plain => add_scaled_rows(factors, rows, out),
     }
-    add_scaled_rows(factors, rows, out);
 }
 
 #[cfg(target_arch = "x86_64")]

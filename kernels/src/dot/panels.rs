@@ -5,9 +5,9 @@
 //! For that a panel of rows is widened to f32, and rows and vectors are packed in the order in
 //! which they are read.
 
-use super::LANES;
 use super::fold::Sums;
 use super::rows::Out;
+use super::{LANES, Level};
 use std::cell::RefCell;
 
 /// So many vectors repay the packing of the rows.
@@ -40,31 +40,7 @@ const fn leaves() -> ([u8; LANES], [u8; LANES]) {
     (lanes, leaves)
 }
 
-/// What the processor offers.
-#[derive(Clone, Copy, Debug)]
-enum Level {
-    #[cfg(target_arch = "x86_64")]
-    Avx512,
-    #[cfg(target_arch = "x86_64")]
-    Avx2,
-    Plain,
-}
-
 impl Level {
-    fn best() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        {
-            if std::arch::is_x86_feature_detected!("avx512f") {
-                return Self::Avx512;
-            }
-            if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-                return Self::Avx2;
-            }
-        }
-        // The aarch64 baseline includes vectors and fused multiply-add.
-        Self::Plain
-    }
-
     /// Registers of 16 rows in a panel.
     fn width(self) -> usize {
         match self {
@@ -115,40 +91,31 @@ thread_local! {
 /// the first rows of `count`, which `widen` decodes to f32. Returns how many these are: fewer than
 /// 16 are left.
 pub(super) fn products(
-    xs: &[f32],
-    len: usize,
-    widen: impl Fn(usize, &mut [f32]),
-    count: usize,
-    out: &mut [f32],
-) -> usize {
-    PANEL.with_borrow_mut(|panel| by_panels(Level::best(), panel, xs, len, widen, count, out))
-}
-
-fn by_panels(
     level: Level,
-    panel: &mut Panel,
     xs: &[f32],
     len: usize,
     widen: impl Fn(usize, &mut [f32]),
     count: usize,
     out: &mut [f32],
 ) -> usize {
-    let mut first = 0;
-    panel.pack_vectors(level, xs, len);
-    while count - first >= SIDE {
-        let left = ((count - first) / SIDE).min(level.width());
-        let width = if left == 3 { 2 } else { left };
-        panel.pack_rows(level, len, width, |row, wide| widen(first + row, wide));
-        let vectors = Vectors { packed: &panel.vectors, count: xs.len() / len.max(1), len };
-        let (rows, out) = (panel.rows.as_flattened(), Out { all: &mut *out, count, first });
-        match width {
-            4 => level.multiply::<4>(vectors, rows, out),
-            2 => level.multiply::<2>(vectors, rows, out),
-            _ => level.multiply::<1>(vectors, rows, out),
+    PANEL.with_borrow_mut(|panel| {
+        let mut first = 0;
+        panel.pack_vectors(level, xs, len);
+        while count - first >= SIDE {
+            let left = ((count - first) / SIDE).min(level.width());
+            let width = if left == 3 { 2 } else { left };
+            panel.pack_rows(level, len, width, |row, wide| widen(first + row, wide));
+            let vectors = Vectors { packed: &panel.vectors, count: xs.len() / len.max(1), len };
+            let (rows, out) = (panel.rows.as_flattened(), Out { all: &mut *out, count, first });
+            match width {
+                4 => level.multiply::<4>(vectors, rows, out),
+                2 => level.multiply::<2>(vectors, rows, out),
+                _ => level.multiply::<1>(vectors, rows, out),
+            }
+            first += width * SIDE;
         }
-        first += width * SIDE;
-    }
-    first
+        first
+    })
 }
 
 /// Places of a leaf's elements. An odd number keeps those of neighbouring leaves out of the same
@@ -357,16 +324,6 @@ mod tests {
 
     #[test]
     fn every_level_gives_the_bits_of_single_products() {
-        let mut levels = vec![Level::Plain];
-        #[cfg(target_arch = "x86_64")]
-        {
-            if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-                levels.push(Level::Avx2);
-            }
-            if std::arch::is_x86_feature_detected!("avx512f") {
-                levels.push(Level::Avx512);
-            }
-        }
         for (len, vectors, count) in [(1, 3, 16), (63, 1, 33), (130, 9, 80), (576, 7, 130), (64, 8, 15), (200, 20, 48)]
         {
             let (xs, rows) = (random(1, vectors * len), random(2, count * len));
@@ -374,10 +331,10 @@ mod tests {
             for (x, alone) in xs.chunks(len).zip(alone.chunks_mut(count)) {
                 crate::dot::products(x, amk::tensor::Row::F32(&rows), len, alone);
             }
-            for &level in &levels {
+            for level in Level::all() {
                 let mut out = vec![f32::NAN; vectors * count];
                 let widen = |row: usize, wide: &mut [f32]| wide.copy_from_slice(&rows[row * len..][..len]);
-                let done = by_panels(level, &mut Panel::default(), &xs, len, widen, count, &mut out);
+                let done = super::products(level, &xs, len, widen, count, &mut out);
                 assert_eq!(done, count / SIDE * SIDE);
                 for (alone, out) in alone.chunks(count).zip(out.chunks(count)) {
                     let bits = |x: &[f32]| x[..done].iter().map(|x| x.to_bits()).collect::<Vec<_>>();

@@ -6,7 +6,7 @@
 //! vectors pass by packed panels ([`super::panels`]).
 
 use super::fold::{self, Fold, Plain, Sums};
-use super::{Element, LANES, gathered, panels};
+use super::{Element, LANES, Level, gathered, panels};
 use amk::tensor::Row;
 
 /// Rows of the matrix that are widened at a time.
@@ -51,7 +51,7 @@ fn elements<E: Element>(rows: &[E], stride: usize) -> impl Fn(usize, &mut [f32])
 /// All products, where `widen` decodes a row to f32.
 fn by_blocks(xs: &[f32], len: usize, widen: impl Fn(usize, &mut [f32]), count: usize, out: &mut [f32]) {
     let vectors = xs.len() / len.max(1);
-    let done = if vectors < panels::MANY { 0 } else { panels::products(xs, len, &widen, count, out) };
+    let done = if vectors < panels::MANY { 0 } else { panels::products(Level::best(), xs, len, &widen, count, out) };
     let mut wide = vec![0.0; BLOCK.min(count - done) * len];
     for first in (done..count).step_by(BLOCK) {
         let block = BLOCK.min(count - first);
@@ -76,19 +76,15 @@ pub(super) struct Out<'a> {
 }
 
 fn dispatch(xs: &[f32], len: usize, wide: &[f32], out: Out<'_>) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        if std::arch::is_x86_feature_detected!("avx512f") {
-            // SAFETY: the processor supports the function's target features.
-            return unsafe { block_avx512(xs, len, wide, out) };
-        }
-        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma") {
-            // SAFETY: the processor supports the function's target features.
-            return unsafe { block_avx2(xs, len, wide, out) };
-        }
+    match Level::best() {
+        // SAFETY: the processor supports the function's target features.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { block_avx512(xs, len, wide, out) },
+        // SAFETY: the processor supports the function's target features.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { block_avx2(xs, len, wide, out) },
+        Level::Plain => block::<2, 4>(Plain, xs, len, wide, out),
     }
-    // The aarch64 baseline includes vectors and fused multiply-add.
-    block::<2, 4>(Plain, xs, len, wide, out);
 }
 
 /// 24 sums in 32 registers of 16 lanes.
