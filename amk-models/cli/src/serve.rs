@@ -35,8 +35,8 @@ pub(crate) struct Serve {
     /// The port; 0 takes a free one.
     #[arg(short, long, value_name = "PORT", default_value_t = 8080)]
     port: u16,
-    /// Texts that are written at the same time [default: as many as there are pages for, which are
-    /// those of 8 texts of the whole context].
+    /// Texts that are written at the same time [default: as many as there are pages for, enough for
+    /// 8 of the whole context].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     parallel: Option<u32>,
     /// Texts that may wait for their turn; more are refused with the status 429.

@@ -46,9 +46,10 @@ impl Prompts<'_> {
         let turns = request.messages.take().filter(|turns| !turns.is_empty());
         let turns = turns.ok_or_else(|| ApiError::invalid("messages", "a chat needs `messages`"))?;
         let none = || ApiError::invalid("messages", "the model has no chat template; ask for a completion");
-        let template = &*self.template.ok_or_else(none)?.for_tools(request.tools.are_offered());
-        let messages = turns.into_iter().map(|turn| turn.message(template)).collect::<Result<_, _>>()?;
+        let template = self.template.ok_or_else(none)?;
         let tools = request.tools.tools(template)?;
+        let template = &*template.for_tools(tools.is_some());
+        let messages = turns.into_iter().map(|turn| turn.message(template)).collect::<Result<_, _>>()?;
         let options = ChatOptions { variables: request.variables.take().unwrap_or_default(), ..ChatOptions::answer() };
         let (messages, options) = tools::place(tools.as_ref(), template, messages, options);
         let refused = |error: ChatError| ApiError::invalid("messages", error.to_string());

@@ -42,8 +42,8 @@ pub(crate) struct Generate {
     /// own, counted up from --seed.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "file"])]
     prompts: Option<PathBuf>,
-    /// Texts that are written at the same time [default: as many as there are pages for, which are
-    /// those of the 8 longest].
+    /// Texts that are written at the same time [default: as many as there are pages for, enough for
+    /// the 8 longest].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     parallel: Option<u32>,
     /// Print a line of JSON for each text: its number, prompt, text, tokens, times and why it

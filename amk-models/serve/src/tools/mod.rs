@@ -101,12 +101,6 @@ impl ToolFields {
         })
     }
 
-    /// Whether the answer may call some.
-    pub(crate) fn are_offered(&self) -> bool {
-        let none = matches!(&self.tool_choice, Some(Choice::Mode(mode)) if mode == "none");
-        !none && self.tools.as_ref().is_some_and(|tools| !tools.is_empty())
-    }
-
     /// Refuses tools where the answer is none in a chat.
     ///
     /// # Errors
@@ -146,7 +140,7 @@ impl ToolFields {
         };
         let parallel =
             self.parallel_tool_calls != Some(false) && !matches!(self.tool_choice, Some(Choice::Named { .. }));
-        let tools = Tools { functions, form: Form::of(template), required, parallel };
+        let tools = Tools { functions, form: Form::of(&template.for_tools(true)), required, parallel };
         Ok(Some(tools).filter(|tools| !tools.functions.is_empty()))
     }
 }
