@@ -61,8 +61,7 @@ struct Scout {
             const u32 now = bytes - at < AMK_SCOUT ? bytes - at : AMK_SCOUT;
             pace.wait(now, [] { return false; });
 #if __CUDA_ARCH__ >= 900
-            asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(source + at), "r"(now)
-                         : "memory");
+            prefetch_bytes(source + at, now);
 #else
             for (u32 line = lane * 128; line < now; line += 4096) prefetch_line(source + at + line);
 #endif

@@ -148,6 +148,12 @@ AMK_DEVICE u64 now_clock() {
 }
 // Requests the line of 128 bytes into the L2 cache.
 AMK_DEVICE void prefetch_line(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+#if __CUDA_ARCH__ >= 900
+// Brings a multiple of 16 bytes into the L2 cache.
+AMK_DEVICE void prefetch_bytes(const void* p, u32 bytes) {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(bytes) : "memory");
+}
+#endif
 
 // ---- shared memory ----
 AMK_DEVICE uint4 load_shared(u32 address) {

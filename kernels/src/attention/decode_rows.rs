@@ -27,6 +27,7 @@ pub(crate) const PARTS: RecordKind =
     // It waits for what this step appends where it comes to it.
     RecordKind {
         dispatch: |plan| narrow(plan, "attend_rows"),
+        feed: prefetches,
         awaits: Plan::has_row_packets,
         ..RecordKind::new("PARTS", parts)
     };
@@ -76,6 +77,12 @@ pub(crate) fn copies(plan: &Plan) -> String {
 /// Renders the call for plans with narrow steps.
 fn narrow(plan: &Plan, function: &str) -> Option<String> {
     if plan.is_wide() { None } else { with_rows(plan, function) }
+}
+
+/// Renders what the loader does for a split, which streams nothing.
+fn prefetches(plan: &Plan) -> Option<String> {
+    plan.rows().filter(|_| !plan.is_wide())?;
+    by_kind(plan, "agreed", |form| format!("prefetch_rows<{form}>(l.p, l.s, r)"))
 }
 
 /// Renders the call that joins splits, whatever the kind of their attention.

@@ -456,6 +456,33 @@ template <class A> AMK_DEVICE void join_shares(Worker& w, const Record& r, const
     }
 }
 
+// Called by the loader, which is ahead of the consumers: brings the first positions that a task
+// attends to into the L2 cache, while what comes before it takes its time.
+template <class A>
+AMK_DEVICE void prefetch_rows(const Params& p, const Shared& s, const Record& r) {
+#if __CUDA_ARCH__ >= 900
+#pragma unroll 1
+    for (u32 row = 0; row < p.row_count; row++) {
+        const RowWords& words = s.rows[row];
+        const RowGroups<A> groups = {split_of<A>(r.aux, row), words.pos};
+        if (groups.split >= A::active(words.pos)) continue;
+        const u32 first = groups.first(groups.begin());
+        u32 bytes[A::RUN];
+        u64 page[A::RUN]; // all are asked for at once
+#pragma unroll
+        for (u32 i = 0; i < A::RUN; i++) {
+            const u32 at = first + 64 * i;
+            const bool attends = at <= words.pos && !groups.before_window(at + 48);
+            bytes[i] = attends ? min((words.pos - at) / 16 + 1, 4) * A::GROUP_BYTES : 0;
+            page[i] = bytes[i] ? p.page_tables[words.pages + A::entry(at / 64)] : 0;
+        }
+#pragma unroll
+        for (u32 i = 0; i < A::RUN; i++)
+            if (bytes[i]) prefetch_bytes(p.kv + A::in_page(page[i], r.layer, r.row), bytes[i]);
+    }
+#endif
+}
+
 // Whether a task clears before it attends. Nobody waits for it behind the results, but it spills
 // registers there if codes take them.
 constexpr bool CLEARS_FIRST = AMK_CODED;
@@ -494,13 +521,16 @@ template <class A> AMK_DEVICE void attend_rows(Worker& w, const Record& r) {
 // Joins the splits of slices of 32 dims of query heads, a slice of a row a warp, a dim a lane.
 template <class A> AMK_DEVICE void join_rows(Worker& w, const Record& r) {
     w.stamp(TRACE_INPUTS);
+    // Mostly all rows are there and have a single split, which has delivered.
+    const bool one = w.lane < w.p.row_count && A::active(w.s.rows[w.lane % AMK_ROWS].pos) == 1;
+    if (!any_lane(w.lane < stored_rows(w) && !one)) return;
 #pragma unroll 1
     for (u32 item = w.warp; item < r.units * stored_rows(w); item += AMK_WARPS) {
         const u32 row = item / r.units, slice = r.row + item % r.units, head = slice / A::SLICES;
         const u32 active = row < w.p.row_count ? A::active(w.s.rows[row].pos) : 0;
         u32* const to = pair_at(w, r.output, A::of_slice(slice, w.lane) / 2, row);
         if (active == 0 && A::sliced(slice, w.lane)) clear_word(w, to);
-        if (active < 2) continue; // a single split has delivered
+        if (active < 2) continue;
         const u32* sums = (const u32*)w.words(r.input, row) + head * A::SPLITS;
         const u32* partial = (const u32*)w.words(r.partial, row) + head * A::SPLITS * A::HEAD_DIM +
                              slice % A::SLICES * 32 + A::within(slice, w.lane, 0);

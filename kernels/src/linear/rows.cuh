@@ -61,50 +61,67 @@ AMK_DEVICE const Elem* row_input(const Worker& w, const Record& r, const GemvSha
 struct RowInputs {
     uint2 v[AMK_MOST][SETS], gamma[AMK_MOST];
 
-    // Requests `depth` tiles from `first` on.
+    // Requests `depth` tiles from `first` on, DEPTH at most; with FULL there are so many. For rows
+    // that there are not, those of the first row are as good as any.
+    template <int DEPTH = AMK_MOST, bool FULL = false>
     AMK_DEVICE void load(const Worker& w, const Record& r, const GemvShape& g, u32 first) {
-        const u32 mine = min(g.tiles() - min(g.tiles(), first), g.depth);
+        const u32 mine = FULL ? DEPTH : min(g.tiles() - min(g.tiles(), first), g.depth);
         const u32 k0 = first * AMK_TILE_K + 4 * (w.lane & 7);
 #pragma unroll
         for (u32 set = 0; set < SETS; set++) {
-            const u32 row = 4 * set + (w.lane >> 3);
-            const bool here = row < w.p.row_count;
-            const Elem* from = row_input(w, r, g, here ? row : 0) + k0;
+            if (any(4 * set >= w.p.row_count)) {
 #pragma unroll
-            for (u32 j = 0; j < AMK_MOST; j++) {
-                v[j][set] = make_uint2(0, 0);
-                if (here && j < mine)
-                    v[j][set] = load_relaxed_one((const u64*)(from + j * AMK_TILE_K));
+                for (u32 j = 0; j < DEPTH; j++) v[j][set] = make_uint2(0, 0);
+                continue;
+            }
+            const Elem* from = row_input(w, r, g, lane_row(w, set)) + k0;
+#pragma unroll
+            for (u32 j = 0; j < DEPTH; j++) {
+                if (!FULL) v[j][set] = make_uint2(0, 0);
+                if (j < mine) v[j][set] = load_relaxed_one((const u64*)(from + j * AMK_TILE_K));
             }
         }
 #pragma unroll
-        for (u32 j = 0; j < AMK_MOST; j++) {
+        for (u32 j = 0; j < DEPTH; j++) {
             gamma[j] = make_uint2(BF16_ONES, BF16_ONES);
             if ((g.flags & GEMV_NORM) && j < mine)
                 gamma[j] = *(const uint2*)(w.p.constants + r.norm + k0 + j * AMK_TILE_K);
         }
     }
+    // The row of which this lane loads, for a set.
+    AMK_DEVICE static u32 lane_row(const Worker& w, u32 set) {
+        const u32 row = 4 * set + (w.lane >> 3);
+        return row < w.p.row_count ? row : 0;
+    }
+    // Whether any word is not there yet.
+    template <int DEPTH> AMK_DEVICE bool is_late() const {
+        bool late = false;
+#pragma unroll
+        for (u32 set = 0; set < SETS; set++)
+#pragma unroll
+            for (u32 j = 0; j < DEPTH; j++) late |= v[j][set].x == ABSENT || v[j][set].y == ABSENT;
+        return late;
+    }
     // Waits until all words are there. Late ones are requested again.
     template <int DEPTH>
     AMK_DEVICE void arrive(Worker& w, const Record& r, const GemvShape& g, u32 first) {
 #if AMK_ROW_PACKETS
-        const auto is_late = [](uint2 x) { return x.x == ABSENT || x.y == ABSENT; };
         if (g.input != IN_PACKETS) return;
         const Timed timed(w.late);
-        for (;;) {
+        while (any(is_late<DEPTH>())) {
             const u64* missing = nullptr; // a late word of this lane
 #pragma unroll
             for (u32 set = 0; set < SETS; set++) {
-                const u64* from = w.words(r.input, 4 * set + (w.lane >> 3)) +
-                                  (first * AMK_TILE_K / 4 + (w.lane & 7));
+                const u64* from =
+                    w.words(r.input, lane_row(w, set)) + (first * AMK_TILE_K / 4 + (w.lane & 7));
 #pragma unroll
                 for (u32 j = 0; j < DEPTH; j++)
-                    if (is_late(v[j][set])) {
+                    if (v[j][set].x == ABSENT || v[j][set].y == ABSENT) {
                         missing = from + j * (AMK_TILE_K / 4);
                         v[j][set] = load_relaxed_one(missing);
                     }
             }
-            if (!any(missing) || any(missing && !w.lacks((const u32*)missing))) break;
+            if (any(missing && !w.lacks((const u32*)missing))) break;
         }
 #endif
     }
@@ -289,15 +306,19 @@ struct RowProducts<DEPTH, EVEN, T, true> : Blocks<DEPTH, EVEN, T> {
     }
     // Goes on to the next two units, or the last one.
     AMK_DEVICE void next_pair(Worker& w, bool both) {
-        u32 by = 0;
+        if (any(left > 2)) {
+            left -= 2, this->at.advance(2 * this->bytes);
+        } else {
+            u32 by = 0;
 #pragma unroll
-        for (u32 i = 0; i < 2; i++)
-            if (--left)
-                by += this->bytes;
-            else
-                w.release(), by += past_slot(w.slot), left = this->slot;
-        this->at.advance(by);
-        w.acquire();
+            for (u32 i = 0; i < 2; i++)
+                if (--left)
+                    by += this->bytes;
+                else
+                    w.release(), by += past_slot(w.slot), left = this->slot;
+            this->at.advance(by);
+            w.acquire();
+        }
         this->load(w);
         if (both) load_second(w);
     }
@@ -319,7 +340,8 @@ template <int DEPTH, bool EVEN, class T> AMK_DEVICE void times_rows(Worker& w, R
     RowProducts<DEPTH, EVEN, T> products;
     // Those in other places than they are loaded to are not kept.
     const bool comes = INPUTS_AHEAD || T::DECODES || !KEEPS_INPUTS || !any(pass.same);
-    if (!INPUTS_AHEAD && comes) pass.input.load(w, pass.r, pass.g, pass.first);
+    if (!INPUTS_AHEAD && comes)
+        pass.input.template load<DEPTH, EVEN>(w, pass.r, pass.g, pass.first);
     products.begin(w, pass);
     if (comes) pass.input.template arrive<DEPTH>(w, pass.r, pass.g, pass.first);
     if (pass.fresh && (pass.g.flags & GEMV_NORM))
@@ -327,57 +349,77 @@ template <int DEPTH, bool EVEN, class T> AMK_DEVICE void times_rows(Worker& w, R
     if (comes) pass.input.template norm<DEPTH>();
     products.take(w, pass.input);
     if (pass.fresh && pass.number == 0) w.stamp(TRACE_INPUTS);
-    if (INPUTS_AHEAD && pass.more) pass.input.load(w, pass.r, pass.g, pass.next);
+    if (INPUTS_AHEAD && pass.more)
+        pass.input.template load<DEPTH, EVEN>(w, pass.r, pass.g, pass.next);
     products.prepare();
     products.multiply(w, pass);
 }
 
-// Sums the warps' shares of units and delivers: a warp takes the sets of some units, each lane a
-// row of the unit and a row of the step.
-AMK_DEVICE void deliver_rows(Worker& w, const Record& r, const GemvShape& g, u32 first, u32 units) {
-    const u32 set = w.warp % SETS, row = 4 * set + (w.lane & 3);
-    const bool here = row < w.p.row_count;
-    float sum = 0;
-    if (g.flags & GEMV_NORM) {
-#pragma unroll
-        for (u32 warp = 0; warp < AMK_WARPS; warp++) sum += w.s.row_squares[warp][row];
+// What a lane delivers: a row of a unit, for a row of the step. What needs no sums is computed and
+// loaded before all warps have theirs.
+struct RowDelivery {
+    u32 at;                     // of the row, within the task
+    float bias = 0, before = 0; // the residual
+
+    AMK_DEVICE RowDelivery(const Worker& w, const Record& r, const GemvShape& g, u32 at, u32 row)
+        : at(at) {
+        if (g.flags & GEMV_BIAS) bias = constant(w.p.constants, r.bias + at);
+        if (g.output == OUT_RESIDUAL) before = held_at(w, row, at);
     }
-    const float scale = g.scale(sum, __fdividef(1.0f, g.k), w.p.eps);
-    const u32 wanted = w.s.rows[row].wanted;
-#pragma unroll 1
-    for (u32 unit = w.warp / SETS; unit < units; unit += AMK_WARPS / SETS) {
-        const u32 from = w.row_scratch() + unit * AMK_WARPS * UNIT_SUMS + (set * 32 + w.lane) * 4;
-        float y = 0;
-#pragma unroll
-        for (u32 warp = 0; warp < AMK_WARPS; warp++) y += load_shared_one(from + warp * UNIT_SUMS);
-        y *= scale;
-        const u32 at = (first + unit) * AMK_UNIT + (w.lane >> 2); // within the task
+    AMK_DEVICE void deliver(Worker& w, const Record& r, const GemvShape& g, u32 row,
+                            float y) const {
+        const bool here = row < w.p.row_count;
         if (g.output == OUT_LOGITS) {
 #if AMK_MAPS
             if (g.function()) y = map_product(g.function(), y);
 #endif
+            const u32 wanted = w.s.rows[row].wanted;
             if (here && wanted) w.p.logits[(u64)(wanted - 1) * w.p.logit_stride + r.row + at] = y;
-            continue;
+            return;
         }
-        if (g.flags & GEMV_BIAS) y += constant(w.p.constants, r.bias + at);
+        if (g.flags & GEMV_BIAS) y += bias;
 #if AMK_MAPS && AMK_SUMMANDS
         if (g.output == OUT_RESIDUAL && g.function()) y = map_product(g.function(), y);
 #endif
-        if (g.output == OUT_RESIDUAL) {
-            float& before = held_at(w, row, at);
-            y += before, before = y;
-        }
+        if (g.output == OUT_RESIDUAL) held_at(w, row, at) = y += before;
 #if AMK_MAPS
         if (g.output == OUT_STORE && g.function()) y = map_product(g.function(), y);
 #endif
-        u32 apart = 4;             // lanes between neighbouring elements
-        if (g.output == OUT_GATED) // rows are (gate, up) pairs
-            y = gate_products(g.function(), y, __shfl_down_sync(~0u, y, 4)), apart = 8;
-        const float next = __shfl_down_sync(~0u, y, apart);
-        if (row < AMK_ROWS && (w.lane >> 2) % (apart / 2) == 0) {
-            const u32 element = g.output == OUT_GATED ? at / 2 : at;
-            put_word(w, pair_at(w, r.output, element / 2, row), pack_bf16(y, next), here);
+        const bool gated = g.output == OUT_GATED; // rows are (gate, up) pairs
+        if (gated) y = gate_products(g.function(), y, __shfl_down_sync(~0u, y, 4));
+        const float next = __shfl_down_sync(~0u, y, gated ? 8 : 4);
+        if (row < AMK_ROWS && (w.lane & (gated ? 12 : 4)) == 0)
+            put_word(w, pair_at(w, r.output, at >> (gated ? 2 : 1), row), pack_bf16(y, next), here);
+    }
+};
+
+// Sums the warps' shares of units, when they are there, and delivers: a warp takes a set of four
+// rows for some units.
+AMK_DEVICE void deliver_rows(Worker& w, const Record& r, const GemvShape& g, u32 first, u32 units) {
+    // What follows from these would be kept, and spilled, while products are computed.
+    u32 warp = w.warp, lane = w.lane;
+    asm volatile("" : "+r"(warp), "+r"(lane));
+    const u32 set = warp % SETS, row = 4 * set + (lane & 3);
+    const float part = __fdividef(1.0f, g.k);
+    u32 unit = warp / SETS;
+    RowDelivery own(w, r, g, (first + min(unit, units - 1)) * AMK_UNIT + (lane >> 2), row);
+    w.stamp(TRACE_PRODUCT);
+    w.sync();
+    w.stamp(TRACE_GATHERED);
+#pragma unroll 1
+    while (unit < units) {
+        float squares = 0, y = 0;
+        if (g.flags & GEMV_NORM) {
+#pragma unroll
+            for (u32 i = 0; i < AMK_WARPS; i++) squares += w.s.row_squares[i][row];
         }
+        const u32 from = w.row_scratch() + unit * AMK_WARPS * UNIT_SUMS + (set * 32 + lane) * 4;
+#pragma unroll
+        for (u32 i = 0; i < AMK_WARPS; i++) y += load_shared_one(from + i * UNIT_SUMS);
+        own.deliver(w, r, g, row, y * g.scale(squares, part, w.p.eps));
+        unit += AMK_WARPS / SETS;
+        if (unit < units)
+            own = RowDelivery(w, r, g, (first + unit) * AMK_UNIT + (lane >> 2), row);
     }
 }
 
@@ -404,9 +446,6 @@ template <class F> AMK_DEVICE void gemv_rows(Worker& w, const Record& r, F times
                           cut.passes > 1 && !(last && ends), first > 0 && cut.passes == 1});
         }
         if (first == 0 && (g.flags & GEMV_NORM)) store_squares(w, squares);
-        w.stamp(TRACE_PRODUCT);
-        w.sync();
-        w.stamp(TRACE_GATHERED);
         deliver_rows(w, r, g, first, units);
         // The next units reuse the scratch; so does the next task, which comes after a signal.
         if (!(last && r.signal)) w.sync();
