@@ -132,7 +132,8 @@ struct Worker {
 #if AMK_ROWS
     // Words of a value of a row of the step.
     AMK_DEVICE u64* words(u32 offset, u32 row) const {
-        return p.packets + (offset + (u64)(row + first_row()) * AMK_ROW_WORDS);
+        static_assert(2ull * AMK_ROWS * AMK_ROW_WORDS < 1ull << 32, "words have 32 bits");
+        return p.packets + (offset + (row + first_row()) * AMK_ROW_WORDS);
     }
     // With packets, steps use two halves of the memory in turn.
     AMK_DEVICE u32 first_row() const { return AMK_ROW_PACKETS ? (epoch & 1) * AMK_ROWS : 0; }

@@ -358,16 +358,21 @@ template <int DEPTH, bool EVEN, class T> AMK_DEVICE void times_rows(Worker& w, R
 // What a lane delivers: a row of a unit, for a row of the step. What needs no sums is computed and
 // loaded before all warps have theirs.
 struct RowDelivery {
-    u32 at;                     // of the row, within the task
-    float bias = 0, before = 0; // the residual
+    u32 row, at;                      // of the step; of the unit, within the task
+    u32 place;                        // of a unit's sums
+    float part, bias = 0, before = 0; // 1 / k; the residual
 
-    AMK_DEVICE RowDelivery(const Worker& w, const Record& r, const GemvShape& g, u32 at, u32 row)
-        : at(at) {
+    AMK_DEVICE RowDelivery(const Worker& w, const Record& r, const GemvShape& g, u32 unit) {
+        u32 warp = w.warp, lane = w.lane;
+        // What follows from these would be kept, and spilled, while products are computed.
+        asm volatile("" : "+r"(warp), "+r"(lane));
+        row = warp % SETS * 4 + (lane & 3), at = unit * AMK_UNIT + (lane >> 2);
+        place = (warp % SETS * 32 + lane) * 4;
+        part = __fdividef(1.0f, g.k);
         if (g.flags & GEMV_BIAS) bias = constant(w.p.constants, r.bias + at);
         if (g.output == OUT_RESIDUAL) before = held_at(w, row, at);
     }
-    AMK_DEVICE void deliver(Worker& w, const Record& r, const GemvShape& g, u32 row,
-                            float y) const {
+    AMK_DEVICE void deliver(Worker& w, const Record& r, const GemvShape& g, float y) const {
         const bool here = row < w.p.row_count;
         if (g.output == OUT_LOGITS) {
 #if AMK_MAPS
@@ -393,33 +398,23 @@ struct RowDelivery {
     }
 };
 
-// Sums the warps' shares of units, when they are there, and delivers: a warp takes a set of four
-// rows for some units.
-AMK_DEVICE void deliver_rows(Worker& w, const Record& r, const GemvShape& g, u32 first, u32 units) {
-    // What follows from these would be kept, and spilled, while products are computed.
-    u32 warp = w.warp, lane = w.lane;
-    asm volatile("" : "+r"(warp), "+r"(lane));
-    const u32 set = warp % SETS, row = 4 * set + (lane & 3);
-    const float part = __fdividef(1.0f, g.k);
-    u32 unit = warp / SETS;
-    RowDelivery own(w, r, g, (first + min(unit, units - 1)) * AMK_UNIT + (lane >> 2), row);
-    w.stamp(TRACE_PRODUCT);
-    w.sync();
-    w.stamp(TRACE_GATHERED);
+// Sums the warps' shares of units and delivers: a warp takes a set of four rows for some units. The
+// first is `own`'s.
+AMK_DEVICE void deliver_rows(Worker& w, const Record& r, const GemvShape& g, u32 first, u32 units,
+                             RowDelivery own) {
 #pragma unroll 1
-    while (unit < units) {
+    for (u32 unit = w.warp / SETS; unit < units;) {
         float squares = 0, y = 0;
         if (g.flags & GEMV_NORM) {
 #pragma unroll
-            for (u32 i = 0; i < AMK_WARPS; i++) squares += w.s.row_squares[i][row];
+            for (u32 i = 0; i < AMK_WARPS; i++) squares += w.s.row_squares[i][own.row];
         }
-        const u32 from = w.row_scratch() + unit * AMK_WARPS * UNIT_SUMS + (set * 32 + lane) * 4;
+        const u32 from = w.row_scratch() + unit * AMK_WARPS * UNIT_SUMS + own.place;
 #pragma unroll
         for (u32 i = 0; i < AMK_WARPS; i++) y += load_shared_one(from + i * UNIT_SUMS);
-        own.deliver(w, r, g, row, y * g.scale(squares, part, w.p.eps));
+        own.deliver(w, r, g, y * g.scale(squares, own.part, w.p.eps));
         unit += AMK_WARPS / SETS;
-        if (unit < units)
-            own = RowDelivery(w, r, g, (first + unit) * AMK_UNIT + (lane >> 2), row);
+        if (unit < units) own = RowDelivery(w, r, g, first + unit);
     }
 }
 
@@ -437,6 +432,8 @@ template <class F> AMK_DEVICE void gemv_rows(Worker& w, const Record& r, F times
     for (u32 first = 0, units; first < r.units; first += units) {
         units = units_together(r, g.kind, cut, first);
         const bool last = first + units == r.units;
+        const u32 own = first + min(w.warp / SETS, units - 1);
+        RowDelivery delivery(w, r, g, own);
 #pragma unroll 1
         for (u32 pass = 0; pass < cut.passes; pass++) {
             const u32 tiles = cut.count(pass), slot = GemvCut::blocks(tiles, tile_bytes(g.kind));
@@ -446,7 +443,12 @@ template <class F> AMK_DEVICE void gemv_rows(Worker& w, const Record& r, F times
                           cut.passes > 1 && !(last && ends), first > 0 && cut.passes == 1});
         }
         if (first == 0 && (g.flags & GEMV_NORM)) store_squares(w, squares);
-        deliver_rows(w, r, g, first, units);
+        // Products of codes need the registers.
+        if (AMK_CODED) delivery = RowDelivery(w, r, g, own);
+        w.stamp(TRACE_PRODUCT);
+        w.sync();
+        w.stamp(TRACE_GATHERED);
+        deliver_rows(w, r, g, first, units, delivery);
         // The next units reuse the scratch; so does the next task, which comes after a signal.
         if (!(last && r.signal)) w.sync();
     }
