@@ -370,3 +370,49 @@ fn tame_interval(draw: &mut Draw) -> Interval {
         false => Interval::fixed(lo, hi),
     }
 }
+
+/// A worker that has done all its copies may signal a counter without end: however many of its
+/// tasks do, that is enough for any wait.
+#[test]
+fn signals_without_end_are_enough_however_many_they_are() {
+    const MANY: usize = 1 << 16;
+    let signallers: String = (1..=MANY).map(|n| format!("task t{n}: signal e0\n")).collect();
+    let queue: String = (1..=MANY).map(|n| format!("t{n} ")).collect();
+    let (read, end) = (MANY + 1, MANY + 2);
+    let text = format!(
+        "program @forever\npositions 1\nsteps pipelined\n\
+         instruction i0 \"o::fill\" fill() -> (y)\ninstruction i1 \"o::use\" use(x)\n\
+         buffer b0 @x activation f32[4]\nevent e0 @e\nevent e1 @used\n\
+         task t0: fill() -> (b0[..]) signal e0\n{signallers}\
+         task t{read}: use(b0[..]) wait e0 >= {read} signal e1\ntask t{end}: wait e1 >= 1\n\
+         worker w0: {queue}\nworker w1: t0 t{end}\nworker w2: t{read}\n"
+    );
+    let rejected = verify(parse(&text).unwrap()).expect_err("a signal of the next step stands in for the one of t0");
+    assert!(rejected.to_string().contains("error: AMK0302"), "{rejected}");
+}
+
+/// Waiters of a counter are woken when it has come to what they wait for, not at every signal.
+#[test]
+fn many_waits_for_one_counter_are_decided_soon() {
+    const WAITERS: usize = 3000;
+    const TILES: usize = 600;
+    let mut tasks: Vec<String> = (1..=WAITERS).map(|n| format!("wait e0 >= {n}")).collect();
+    tasks.extend((0..WAITERS).map(|_| "signal e0".to_owned()));
+    tasks.extend((0..TILES).map(|n| format!("w() -> (b0[{n}]) signal e1")));
+    tasks.extend((0..TILES).map(|n| format!("r(b0[{n}]) wait e1 >= {}", n + 1)));
+    let alone = (0..2 * WAITERS).map(|n| format!("worker w{n}: t{n}\n"));
+    let queue = |first: usize| (first..first + TILES).map(|n| format!(" t{n}")).collect::<String>();
+    let text = format!(
+        "program @wake\ninstruction i0 \"o::w\" w() -> (y)\ninstruction i1 \"o::r\" r(x)\n\
+         buffer b0 @x activation f32[{TILES}]\nevent e0 @e\nevent e1 @f\n{}{}worker w{}:{}\nworker w{}:{}\n",
+        tasks.iter().zip(0..).map(|(task, n)| format!("task t{n}: {task}\n")).collect::<String>(),
+        alone.collect::<String>(),
+        2 * WAITERS,
+        queue(2 * WAITERS),
+        2 * WAITERS + 1,
+        queue(2 * WAITERS + TILES),
+    );
+    let (program, start) = (parse(&text).unwrap(), Instant::now());
+    verify(program).unwrap_or_else(|rejected| panic!("{rejected}"));
+    assert!(start.elapsed() < Duration::from_secs(60), "{:?}", start.elapsed());
+}

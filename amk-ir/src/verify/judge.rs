@@ -180,8 +180,11 @@ impl<'a> Judge<'a> {
         }
         if let Entry::Vacant(vacant) = self.runs.entry(run) {
             const PER_TASK: u64 = 60;
-            let counters = u64::from(order.sync.counters());
-            if !self.budget.spend(work * PER_TASK + counters, TooMuch::Orders { task: task(a) }) {
+            const PER_WAIT: u64 = 20; // and signal
+            let (counters, sync) = (u64::from(order.sync.counters()), order.sync);
+            let waits = (sync.waits.items() + sync.signals.items()) * u64::from(copies);
+            let units = work * PER_TASK + waits * PER_WAIT + counters;
+            if !self.budget.spend(units, TooMuch::Orders { task: task(a) }) {
                 return None;
             }
             let mut ran = Vec::new();

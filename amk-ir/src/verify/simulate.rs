@@ -5,6 +5,8 @@
 //! simulation.
 
 use super::sync::{Mode, Order, Sync};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
 
 /// Parameters of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -17,9 +19,8 @@ pub(super) struct Run {
     pub(super) avoid: Option<(u32, u32)>,
 }
 
-/// Counts more than any threshold.
-const FOREVER: u64 = 1 << 48;
-const NONE: u32 = u32::MAX;
+/// Counts more than any threshold, however many of them are added up.
+const FOREVER: u64 = u64::MAX;
 
 /// Reusable memory of simulations.
 #[derive(Default)]
@@ -28,12 +29,12 @@ pub(super) struct Simulation {
     counts: Vec<u64>,
     /// First key of the packet sets of each copy.
     packet_keys: Vec<u32>,
-    /// First slot that waits for a key, and the lowest count that one of them waits for.
-    waiting: Vec<(u32, u64)>,
-    /// The slot that waits for the same key.
-    next_waiting: Vec<u32>,
+    /// The slots that wait for a key, after the counts that they wait for.
+    waiting: Vec<BinaryHeap<Reverse<(u64, u32)>>>,
     /// Place of each slot in its queue, over all copies; the ticket it holds.
     heads: Vec<u64>,
+    /// How many waits of its next task are known to hold. They never fail again.
+    held: Vec<u32>,
     ready: Vec<u32>,
     next_ticket: u64,
 }
@@ -61,10 +62,10 @@ impl Simulation {
         }
         self.counts.clear();
         self.counts.resize(keys as usize, 0);
-        self.waiting.clear();
-        self.waiting.resize(keys as usize, (NONE, 0));
-        self.next_waiting.clear();
-        self.next_waiting.resize(slots as usize, NONE);
+        self.waiting.iter_mut().for_each(BinaryHeap::clear);
+        self.waiting.resize_with(keys as usize, BinaryHeap::new);
+        self.held.clear();
+        self.held.resize(slots as usize, 0);
         self.heads.clear();
         self.ready.clear();
         self.next_ticket = 0;
@@ -90,10 +91,11 @@ impl Simulation {
         while self.heads[slot as usize] < end {
             let head = self.heads[slot as usize];
             let (task, step) = (queue[(head % queue.len() as u64) as usize], (head / queue.len() as u64) as u32);
-            if let Some((key, target)) = self.unsatisfied(order, task, step) {
-                self.block(slot, key, target);
+            if let Some((key, target)) = self.unsatisfied(order, slot, task, step) {
+                self.waiting[key as usize].push(Reverse((target, slot)));
                 return;
             }
+            self.held[slot as usize] = 0;
             if run.avoid == Some((task, step)) {
                 return;
             }
@@ -109,29 +111,25 @@ impl Simulation {
         }
     }
 
-    fn block(&mut self, slot: u32, key: u32, target: u64) {
-        let (first, lowest) = &mut self.waiting[key as usize];
-        self.next_waiting[slot as usize] = *first;
-        *lowest = if *first == NONE { target } else { (*lowest).min(target) };
-        *first = slot;
-    }
-
-    /// The first wait of the task that does not hold.
-    fn unsatisfied(&self, order: Order<'_>, task: u32, step: u32) -> Option<(u32, u64)> {
-        let sync = order.sync;
-        for wait in sync.waits.row(task) {
-            let target = target(sync, wait.counter, wait.threshold, step);
-            if self.counts[wait.counter as usize] < target {
-                return Some((wait.counter, target));
-            }
-        }
-        let packets = order.packets(step);
-        for &set in packets.reads.row(task) {
-            let key = self.packet_keys[step as usize] + set;
-            let target = packets.writers.row(set).len() as u64;
+    /// The first wait of a slot's next task that does not hold.
+    fn unsatisfied(&mut self, order: Order<'_>, slot: u32, task: u32, step: u32) -> Option<(u32, u64)> {
+        let (sync, packets) = (order.sync, order.packets(step));
+        let (waits, reads) = (sync.waits.row(task), packets.reads.row(task));
+        let held = &mut self.held[slot as usize];
+        while let at = *held as usize
+            && at < waits.len() + reads.len()
+        {
+            let (key, target) = match (waits.get(at), at.checked_sub(waits.len())) {
+                (Some(wait), _) => (wait.counter, target(sync, wait.counter, wait.threshold, step)),
+                (None, read) => {
+                    let set = reads[read.unwrap_or_default()];
+                    (self.packet_keys[step as usize] + set, packets.writers.row(set).len() as u64)
+                }
+            };
             if self.counts[key as usize] < target {
                 return Some((key, target));
             }
+            *held += 1;
         }
         None
     }
@@ -148,17 +146,15 @@ impl Simulation {
 
     fn signal(&mut self, key: u32, signals: u64) {
         let count = &mut self.counts[key as usize];
-        *count += signals;
-        let (first, lowest) = &mut self.waiting[key as usize];
-        if *first == NONE || *count < *lowest {
-            return;
-        }
-        // All are asked again; those that still wait come back.
-        let mut slot = std::mem::replace(first, NONE);
-        while slot != NONE {
+        *count = count.saturating_add(signals);
+        let (first, waiting) = (self.ready.len(), &mut self.waiting[key as usize]);
+        while let Some(&Reverse((target, slot))) = waiting.peek()
+            && target <= *count
+        {
+            waiting.pop();
             self.ready.push(slot);
-            slot = self.next_waiting[slot as usize];
         }
+        self.ready[first..].reverse(); // those of low targets and numbers go first
     }
 }
 

@@ -41,6 +41,11 @@ impl<T> Rows<T> {
         }
     }
 
+    /// How many items all rows have.
+    pub(super) fn items(&self) -> u64 {
+        self.items.len() as u64
+    }
+
     pub(super) fn rows(&self) -> u32 {
         self.starts.len().saturating_sub(1) as u32
     }

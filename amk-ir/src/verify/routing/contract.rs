@@ -8,26 +8,32 @@ use crate::table::MOST_ROWS;
 use crate::verify::found::Found;
 use crate::verify::{Reference, Site, Violation};
 use crate::{
-    Buffer, BufferKind, DType, EventId, Exchange, Holds, Interval, MAX_RANK, Operand, Program, Routed, RoutedWait,
-    Steps, Table, TableId, TaskId, Wait,
+    Buffer, BufferId, BufferKind, DType, EventId, Exchange, Holds, Interval, MAX_RANK, Operand, Program, Routed,
+    RoutedWait, Steps, Table, TableId, TaskId, Wait,
 };
 use std::collections::BTreeMap;
 
+/// The tables of a program by their buffers; of several with one buffer, the first.
+type Tables = BTreeMap<BufferId, TableId>;
+
 pub(super) fn check(program: &Program, found: &mut Found) {
-    if let Some(table) = program.tables.first().filter(|_| program.steps == Steps::Pipelined) {
-        found.push(Violation::RoutedSteps { table: table_id(program, table) });
+    if !program.tables.is_empty() && program.steps == Steps::Pipelined {
+        found.push(Violation::RoutedSteps { table: TableId(0) });
     }
+    let mut tables = Tables::new();
     for (n, table) in program.tables.iter().enumerate() {
-        if let Err(why) = self::table(program, TableId::from(n), table) {
-            found.push(Violation::Table { table: TableId::from(n), why });
+        let id = TableId::from(n);
+        let first = *tables.entry(table.buffer).or_insert(id);
+        if let Err(why) = self::table(program, table, Some(first).filter(|&first| first != id)) {
+            found.push(Violation::Table { table: id, why });
         }
     }
     if !found.is_empty() {
         return;
     }
-    writes(program, found);
+    writes(program, &tables, found);
     for (site, operand) in operands(program) {
-        if let Some(Err(why)) = operand.routed.map(|routed| tile(program, operand, routed)) {
+        if let Some(Err(why)) = operand.routed.map(|routed| tile(program, &tables, operand, routed)) {
             found.push(Violation::RoutedTile { site, why });
         }
     }
@@ -45,10 +51,6 @@ pub(super) fn operands(program: &Program) -> impl Iterator<Item = (Site, &Operan
             (0..).zip(&c.operands).map(move |(operand, o)| (Site { task: TaskId(task), call, operand }, o))
         })
     })
-}
-
-fn table_id(program: &Program, table: &Table) -> TableId {
-    TableId::from(program.tables.iter().position(|other| std::ptr::eq(other, table)).unwrap_or(0))
 }
 
 /// References of a task to tables and their event tensors.
@@ -71,7 +73,8 @@ pub(in crate::verify) fn reference(program: &Program, from: TaskId, table: Table
     }
 }
 
-fn table(program: &Program, id: TableId, table: &Table) -> Result<(), NoTable> {
+/// Checks a table. `other`: one before it with the same buffer.
+fn table(program: &Program, table: &Table, other: Option<TableId>) -> Result<(), NoTable> {
     let buffer = table.buffer(program).ok_or(NoTable::Missing)?;
     if buffer.kind != BufferKind::Activation || buffer.exchange != Exchange::Counter || buffer.place.is_some() {
         return Err(NoTable::Buffer);
@@ -92,16 +95,15 @@ fn table(program: &Program, id: TableId, table: &Table) -> Result<(), NoTable> {
     {
         return Err(NoTable::Distinct);
     }
-    let other = program.tables[..id.index()].iter().position(|other| other.buffer == table.buffer);
-    other.map_or(Ok(()), |other| Err(NoTable::Shared { other: other.into() }))
+    other.map_or(Ok(()), |other| Err(NoTable::Shared { other }))
 }
 
 /// Rows of tables are written whole and once.
-fn writes(program: &Program, found: &mut Found) {
+fn writes(program: &Program, tables: &Tables, found: &mut Found) {
     let mut written: BTreeMap<TableId, Vec<(u32, u32, Site)>> = BTreeMap::new();
     for (site, operand) in operands(program).filter(|(_, operand)| operand.access.writes()) {
-        let Some(n) = program.tables.iter().position(|table| table.buffer == operand.buffer) else { continue };
-        let (table, shape) = (&program.tables[n], &program.buffers[operand.buffer.index()].shape);
+        let Some(&id) = tables.get(&operand.buffer) else { continue };
+        let (table, shape) = (&program.tables[id.index()], &program.buffers[operand.buffer.index()].shape);
         let intervals = operand.region.intervals();
         let whole = |dim: usize| intervals.get(dim) == Some(&Interval::fixed(0, shape[dim]));
         let whole_rows = match table.holds {
@@ -109,10 +111,10 @@ fn writes(program: &Program, found: &mut Found) {
             Holds::Splits { .. } => whole(0),
         };
         let Some(rows) = intervals.first().filter(|rows| whole_rows && !rows.lo.pos && !rows.hi.pos) else {
-            found.push(Violation::Table { table: TableId::from(n), why: NoTable::Part { site } });
+            found.push(Violation::Table { table: id, why: NoTable::Part { site } });
             continue;
         };
-        written.entry(TableId::from(n)).or_default().push((rows.lo.base, rows.hi.base, site));
+        written.entry(id).or_default().push((rows.lo.base, rows.hi.base, site));
     }
     for (table, mut rows) in written {
         rows.sort_unstable_by_key(|&(lo, hi, site)| (lo, hi, site.task, site.call, site.operand));
@@ -123,7 +125,7 @@ fn writes(program: &Program, found: &mut Found) {
     }
 }
 
-fn tile(program: &Program, operand: &Operand, routed: Routed) -> Result<(), NoTile> {
+fn tile(program: &Program, tables: &Tables, operand: &Operand, routed: Routed) -> Result<(), NoTile> {
     let table = &program.tables[routed.table().index()];
     let buffer = &program.buffers[operand.buffer.index()];
     let routes = matches!(table.holds, Holds::Routes { .. });
@@ -141,7 +143,7 @@ fn tile(program: &Program, operand: &Operand, routed: Routed) -> Result<(), NoTi
         (Some(extent), Some(first)) if extent == expected && first == Interval::fixed(0, extent) => {}
         (extent, _) => return Err(NoTile::Rows { expected, found: extent.unwrap_or(0) }),
     }
-    if !may_be_routed(program, operand, buffer) {
+    if !may_be_routed(tables, operand, buffer) {
         return Err(NoTile::Buffer);
     }
     // Rows of routes are followed by entry and by value.
@@ -157,8 +159,8 @@ fn tile(program: &Program, operand: &Operand, routed: Routed) -> Result<(), NoTi
     Ok(())
 }
 
-fn may_be_routed(program: &Program, operand: &Operand, buffer: &Buffer) -> bool {
-    let is_table = program.tables.iter().any(|table| table.buffer == operand.buffer);
+fn may_be_routed(tables: &Tables, operand: &Operand, buffer: &Buffer) -> bool {
+    let is_table = tables.contains_key(&operand.buffer);
     let kind = !matches!(buffer.kind, BufferKind::State | BufferKind::Local);
     kind && buffer.exchange == Exchange::Counter && buffer.place.is_none() && !is_table
 }
@@ -194,6 +196,8 @@ struct Use {
     signals: Vec<(u32, TaskId)>,
     counts: Vec<TaskId>,
     picks: Vec<(TaskId, u32)>,
+    /// The fixed signals of each element, of a picked one.
+    fan_in: BTreeMap<u32, u32>,
 }
 
 fn counters(program: &Program, found: &mut Found) {
@@ -224,6 +228,11 @@ fn counters(program: &Program, found: &mut Found) {
         return;
     }
     fixed(program, &uses, found);
+    for signal in program.tasks.iter().flat_map(|task| &task.signals) {
+        if let Some(used) = uses.get_mut(&signal.event) {
+            *used.fan_in.entry(signal.index).or_default() += 1;
+        }
+    }
     for (event, used) in &uses {
         match used.signals.is_empty() {
             false => counted(program, *event, used, found),
@@ -312,9 +321,7 @@ fn picked(program: &Program, event: EventId, used: &Use, found: &mut Found) {
     for &task in &used.counts {
         found.push(Violation::RoutedCounter { event, table, why: Uncounted::NoSignals { task } });
     }
-    let signals = program.tasks.iter().flat_map(|task| &task.signals).filter(|signal| signal.event == event);
-    let mut fan_in = BTreeMap::new();
-    signals.for_each(|signal| *fan_in.entry(signal.index).or_insert(0) += 1);
+    let fan_in = &used.fan_in;
     // An element without signals, or the one with the fewest.
     let absent = (0..).zip(fan_in.keys()).find(|&(n, &index)| n != index).map_or(fan_in.len() as u32, |(n, _)| n);
     let absent = Some((0, absent)).filter(|_| (fan_in.len() as u64) < program.events[event.index()].len());
@@ -339,16 +346,67 @@ fn reads(program: &Program, id: TaskId, found: &mut Found) {
         RoutedWait::Pick { table, entry, .. } => (table, Some(entry)),
     });
     let signals = task.routed_signals.iter().map(|signal| (signal.table, Some(signal.entry)));
+    let mut tables = BTreeMap::new();
     for (table, entry) in tiles.chain(waits).chain(signals) {
         let declared = &program.tables[table.index()];
-        let of_table = || operands().filter(|operand| operand.buffer == declared.buffer);
-        let read = of_table().any(|o| o.access.reads() && covers(program, declared, o, entry));
+        let of_table = operands().filter(|operand| operand.buffer == declared.buffer);
+        let parts = tables.entry(table).or_insert_with(|| Parts::of(program, declared, of_table));
         // A task's own writes are known once its waits are over, and are checked when its calls
         // are.
-        if !read || of_table().any(|operand| operand.access.writes()) {
+        if parts.written || !parts.have(program, declared, entry) {
             found.push(Violation::TableNotRead { task: id, table, entry });
             return;
         }
+    }
+}
+
+/// What the operands of a task have of a table.
+struct Parts<'a> {
+    written: bool,
+    /// Whether one reads all.
+    all: bool,
+    /// Rows that are read whole, apart from each other and in order.
+    rows: Vec<(u32, u32)>,
+    /// Others that are read.
+    others: Vec<&'a Operand>,
+}
+
+impl<'a> Parts<'a> {
+    fn of(program: &Program, table: &Table, operands: impl Iterator<Item = &'a Operand>) -> Self {
+        let shape = &program.buffers[table.buffer.index()].shape;
+        let mut parts = Self { written: false, all: false, rows: Vec::new(), others: Vec::new() };
+        let mut rows = Vec::new();
+        for operand in operands {
+            parts.written |= operand.access.writes();
+            if !operand.access.reads() {
+                continue;
+            }
+            parts.all |= covers(program, table, operand, None);
+            match operand.region.intervals() {
+                [first, rest @ ..] if !first.moves() && rest.iter().all(|dim| *dim == Interval::fixed(0, shape[1])) => {
+                    rows.push((first.lo.base, first.hi.base));
+                }
+                _ => parts.others.push(operand),
+            }
+        }
+        rows.sort_unstable();
+        for (lo, hi) in rows {
+            match parts.rows.last_mut().filter(|last| lo <= last.1) {
+                Some(last) => last.1 = last.1.max(hi),
+                None => parts.rows.push((lo, hi)),
+            }
+        }
+        parts
+    }
+
+    /// Whether an entry is read, or all.
+    fn have(&self, program: &Program, table: &Table, entry: Option<u32>) -> bool {
+        let Some(entry) = entry else { return self.all };
+        let flat = program.buffers[table.buffer.index()].shape.len() == 1;
+        let row = if flat { entry } else { entry / table.row_len(program).max(1) };
+        let after = self.rows.partition_point(|&(lo, _)| lo <= row);
+        let whole = after.checked_sub(1).is_some_and(|at| row < self.rows[at].1);
+        whole || self.others.iter().any(|operand| covers(program, table, operand, Some(entry)))
     }
 }
 
