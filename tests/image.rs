@@ -5,6 +5,7 @@
 use amk::Megakernel;
 use amk::encoding::Encoding;
 use amk::ir::graph::Instance;
+use amk::ir::rows::PageGroups;
 use amk::ir::schedule::{ExchangeBy, Schedule};
 use amk::ir::verify::{Verified, verify};
 use amk::ir::{BufferId, BufferKind, DType};
@@ -14,7 +15,7 @@ use amk_cuda::plan::Plan;
 use amk_cuda::set::{kind_number, record_kinds};
 use amk_cuda::{GpuTarget, Image, Pool, Precision, TARGETS, WeightForms, plan_for, source};
 use amk_fast_instruction::DECODE;
-use amk_kernels::fused::{AttentionForm, GEMV_INPUT_BIT, PartialSums, RotaryTable, Shared};
+use amk_kernels::fused::{AttentionForm, Decoder, GEMV_INPUT_BIT, PartialSums, RotaryTable, Shared};
 use amk_models::model::FAMILIES;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -127,6 +128,15 @@ impl Case {
         self.plan.set_pages(&PoolSize::Groups(vec![100, 30]), 8);
         self.image = Image::build(&self.verified, &self.plan).unwrap_or_else(|error| panic!("{}: {error}", self.name));
         Self { name: format!("{} in pages", self.name), ..self }
+    }
+
+    /// Of a state in pages: its group, the end of the group's states, and the state's bytes.
+    fn group_end(&self, state: usize) -> (usize, u64, u64) {
+        let program = &self.plan.program;
+        let id = self.image.plain.states[state].0;
+        let group = PageGroups::of(program).group(id).expect("it has a group");
+        let bytes = program.buffers[id.index()].bytes() / u64::from(program.positions) * 64;
+        (group, self.image.plain.pages[group], bytes.next_multiple_of(256))
     }
 
     /// Returns the refusal of a changed image; `None` where it is accepted.
@@ -471,6 +481,16 @@ fn changes_of_what_is_shared(case: &Case) -> Vec<Change> {
         all.push(change("tiles", move |image| {
             shared(image).tiles.remove(at);
         }));
+        all.push(change("tiles", move |image| {
+            let tiles = &mut shared(image).tiles;
+            tiles.push(tiles[at]);
+        }));
+    }
+    for at in 0..fixed.functions.len() {
+        all.push(change("functions", move |image| {
+            let functions = &mut shared(image).functions;
+            functions.push(functions[at].clone());
+        }));
     }
     let tables: [fn(&mut RotaryTable); 3] =
         [|table| table.freqs.0 += 1, |table| table.scale += 0.5, |table| table.len += 1];
@@ -522,6 +542,14 @@ fn changes_of_what_is_shared(case: &Case) -> Vec<Change> {
     all.push(change("attention", |image| shared(image).attention.clear()));
     if fixed.attention.len() > 1 {
         all.push(change("attention", |image| shared(image).attention.swap(0, 1)));
+        all.push(change("attention and the records' numbers of its kinds", |image| {
+            let shared = shared(image);
+            shared.attention.swap(0, 1);
+            shared.groups.swap(0, 1);
+            let attends = ["ATTEND", "APPEND", "PARTS", "ATTEND_ROWS"].map(op);
+            let records = image.records.iter_mut().filter(|record| attends.contains(&u32::from(record.op)));
+            records.filter(|record| record.shape < 2).for_each(|record| record.shape ^= 1);
+        }));
     }
     let forms: [fn(&mut AttentionForm); 11] = [
         |form| form.head_dim ^= 192,
@@ -582,6 +610,12 @@ fn changes_of_arguments(case: &Case) -> Vec<Change> {
         let next = (at + 1) % plain.states.len();
         all.push(change("plain.states", move |image| image.plain.states[at].1 += 256));
         all.push(change("plain.states", move |image| image.plain.states[at].0.0 += 1));
+        let second = case.group_end(at);
+        all.push(change("plain.states", move |image| {
+            let (group, start, bytes) = second;
+            image.plain.states.push((image.plain.states[at].0, start));
+            image.plain.pages[group] = start + bytes;
+        }));
         all.push(change("plain.states", move |image| {
             let [a, b] = [image.plain.states[at].0, image.plain.states[next].0];
             (image.plain.states[at].0, image.plain.states[next].0) = (b, a);
@@ -596,6 +630,12 @@ fn changes_of_arguments(case: &Case) -> Vec<Change> {
     for at in some(plain.buffers.len()) {
         let next = (at + 1) % plain.buffers.len();
         all.push(change("plain.buffers", move |image| image.plain.buffers[at].1 += 256));
+        all.push(change("plain.buffers", move |image| image.plain.buffers[at].1 = u64::MAX - 255));
+        // The same buffer in a second place, of which no tile is.
+        all.push(change("plain.buffers", move |image| {
+            image.plain.buffers.push((image.plain.buffers[at].0, image.plain.bytes));
+            image.plain.bytes *= 2;
+        }));
         if next == at {
             continue;
         }
@@ -622,6 +662,49 @@ fn every_changed_entry_of_every_table_is_refused() {
         println!("{}: {} changes", case.name, changes.len());
     }
     assert!(accepted.is_empty(), "{} accepted:\n{}", accepted.len(), accepted.join("\n"));
+}
+
+/// A task that attends appends the key and the value of a row that is alone, from behind its
+/// queries. Where these lie elsewhere, with all records that write and read them, what lies behind
+/// them is something else.
+#[test]
+fn queries_without_their_keys_and_values_are_refused() {
+    for (rows, exchange) in [(8, ExchangeBy::Packets), (40, ExchangeBy::Counters)] {
+        let schedule = Schedule { exchange, split_k: 0, ..h200().row_schedule(rows) };
+        let case = Case::by_rows(("llama", "llama_3_2_1b"), &TOKENS, rows, schedule);
+        let (program, image) = (&case.plan.program, &case.image);
+        let [q, k, v] = Decoder::layers(&case.plan)[0].qkv;
+        let (old, words, new) = (image.packet_at[&q], image.packet_at[&k] - image.packet_at[&q], image.row_words);
+        let shift = words * rows * if case.plan.has_row_packets() { 2 } else { 1 };
+        let writes_heads = |record: &Record| {
+            let mut operands = program.tasks[record.task as usize].calls.iter().flat_map(|call| &call.operands);
+            operands.any(|operand| operand.access.writes() && [q, k, v].contains(&operand.buffer))
+        };
+        let refusal = case.refusal(|image| {
+            image.row_words += words;
+            image.packets += shift;
+            image.packet_at.insert(q, new);
+            image.events.iter_mut().for_each(|event| *event += shift);
+            for record in &mut image.records {
+                for event in [&mut record.signal, &mut record.wait] {
+                    *event += if *event == 0 { 0 } else { shift };
+                }
+                let kind = u32::from(record.op);
+                if kind == op("GEMV") && record.units > 0 && writes_heads(record) {
+                    if (old..old + words).contains(&record.output) {
+                        record.output = new + (record.output - old);
+                    }
+                    // Counted from the first packet of the three, which is the keys' now.
+                    record.row = (record.output - (old + words)) * 4;
+                }
+                if [op("ATTEND_ROWS"), op("PARTS")].contains(&kind) && record.input == old {
+                    record.input = new;
+                }
+            }
+        });
+        let refusal = refusal.unwrap_or_else(|| panic!("{rows} rows: it should be refused"));
+        assert!(refusal.contains("(attend 0): `input"), "{refusal}");
+    }
 }
 
 #[test]

@@ -425,6 +425,7 @@ impl Shared {
             return Err(Refusal::new("cache", what));
         }
         self.check_attention(program, decoder)?;
+        self.check_projections(decoder)?;
         self.check_caches(program)?;
         self.check_convolutions(program, decoder)
     }
@@ -497,12 +498,29 @@ impl Shared {
         if !self.attention.iter().all(turned) {
             return Err(Refusal::new("attention", "rotates other elements than its tables are for"));
         }
-        let dealt = |form: &AttentionForm| (form.splits, form.run, form.copies);
-        let dealt = |forms: &[AttentionForm]| forms.iter().map(dealt).collect::<Vec<_>>();
-        let (found, expected) = (dealt(&self.attention), dealt(&decoder.forms));
-        if found != expected {
-            let what = format!("have the splits, runs and copies {found:?}, the program's buffers {expected:?}");
-            return Err(Refusal::new("attention", what));
+        // The code has the plan's kinds, by number.
+        if self.attention != decoder.forms {
+            let (found, expected) = (&self.attention, &decoder.forms);
+            return Err(Refusal::new("attention", format!("has the kinds {found:?}, the plan {expected:?}")));
+        }
+        Ok(())
+    }
+
+    /// Checks what projections name by number: the code has the plan's.
+    fn check_projections(&self, decoder: &Decoder) -> Result<(), Refusal> {
+        if self.functions != decoder.functions {
+            let (found, expected) = (&self.functions, &decoder.functions);
+            return Err(Refusal::new("functions", format!("are {found:?}, the plan has {expected:?}")));
+        }
+        let alike = |(one, other): (&&TileKind, &&TileKind)| std::ptr::eq(*one, *other);
+        if self.tiles.len() != decoder.tiles.len() || !self.tiles.iter().zip(&decoder.tiles).all(alike) {
+            let (found, expected) = (&self.tiles, &decoder.tiles);
+            return Err(Refusal::new("tiles", format!("are {found:?}, the plan has {expected:?}")));
+        }
+        let factor = |scale: Option<f32>| scale.map(f32::to_bits);
+        if factor(self.embedding_scale) != factor(decoder.embedding_scale) {
+            let (found, expected) = (self.embedding_scale, decoder.embedding_scale);
+            return Err(Refusal::new("embedding_scale", format!("is {found:?}, the plan has {expected:?}")));
         }
         Ok(())
     }

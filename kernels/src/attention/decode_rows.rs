@@ -6,19 +6,22 @@ use super::phase::BLOCK;
 use super::rows::is_long;
 use crate::abi::split_of;
 use crate::fused::{AttentionForm, CachedLayer, RotaryTable, Shared};
-use amk::ir::{Access, Bound, BufferId, Interval, Param, Region};
+use amk::ir::{Access, Bound, BufferId, BufferKind, Call, Interval, Operand, Param, Program, Region};
 use amk_cuda::image::Record;
 use amk_cuda::image::decode::{
-    DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, for_rows, only, read, write,
+    DecodedCall, DecodedOperand, Format, Place, Places, Refusal, Survey, WorkerState, early, for_rows, only, read,
+    write,
 };
 use amk_cuda::plan::Plan;
 use amk_cuda::set::RecordKind;
+use std::collections::HashMap;
 use std::ops::Range;
 
 /// Records that append keys and values.
 pub(crate) const APPEND: RecordKind = RecordKind {
     dispatch: |plan| with_rows(plan, "append_rows"),
     signals: |plan| plan.rows().is_some(), // it may have stored nothing
+    survey,
     ..RecordKind::new("APPEND", append)
 };
 
@@ -117,6 +120,46 @@ struct Layer<'c, 'p> {
     key_norm: Option<BufferId>,
 }
 
+/// Where the program's tasks have the heads from that they append, by cache and kv head; `None` for
+/// heads from several places.
+#[derive(Clone, Debug, Default)]
+struct Sources(HashMap<(BufferId, u32), Option<(BufferId, Interval)>>);
+
+fn survey(program: &Program, survey: &mut Survey) {
+    let is_append = |call: &&Call| {
+        let known = program.instructions.get(call.instruction.index());
+        known.is_some_and(|known| known.path == "amk_kernels::kv_append")
+    };
+    let mut sources = Sources::default();
+    for task in &program.tasks {
+        for call in task.calls.iter().filter(is_append) {
+            let [cache, x] = &call.operands[..] else { continue };
+            let Some(head) = cache.region.intervals().first() else { continue };
+            let from = source(program, &task.calls, x);
+            let known = sources.0.entry((cache.buffer, head.lo.base)).or_insert(from);
+            if *known != from {
+                *known = None;
+            }
+        }
+    }
+    survey.notes.set(sources);
+}
+
+/// What a task's calls have made an operand of, which they pass from one to the next: the buffer,
+/// and its elements in every row.
+fn source(program: &Program, calls: &[Call], x: &Operand) -> Option<(BufferId, Interval)> {
+    let mut x = x;
+    for call in calls.iter().rev() {
+        if program.buffers.get(x.buffer.index())?.kind != BufferKind::Local {
+            break;
+        }
+        if call.operands.iter().any(|operand| operand.buffer == x.buffer && operand.access.writes()) {
+            x = call.operands.first()?;
+        }
+    }
+    Some((x.buffer, *x.region.intervals().last()?))
+}
+
 /// Rows whose heads a worker's records have appended so far, by cache and kv head.
 #[derive(Clone, Debug, Default)]
 struct Appended(Vec<(BufferId, u32, Range<u32>)>);
@@ -149,6 +192,27 @@ impl<'c, 'p> Layer<'c, 'p> {
         } else {
             Err(Refusal::new("bias, layer", format!("are {bias} and {layer}, of another layer")))
         }
+    }
+
+    /// Checks that the record, which attends, finds the key and the value of its kv head where the
+    /// program appends them from: it appends those of rows that are alone.
+    fn check_own(&self) -> Result<(), Refusal> {
+        let ([keys, values], [key, value]) = (self.caches, self.form.key_and_value(self.record.row));
+        let sources = self.places.survey.notes.get::<Sources>();
+        for (cache, head) in [(keys, key), (values, value)] {
+            let own = self.heads(head, 1)?;
+            let known = sources.and_then(|sources| sources.0.get(&(cache, self.record.row)));
+            let fits = |&(buffer, elements): &(BufferId, Interval)| {
+                own.place == Place::Buffer(buffer) && own.region.intervals() == [elements]
+            };
+            if !known.and_then(Option::as_ref).is_some_and(fits) {
+                let (input, layer) = (self.record.input, self.record.layer);
+                let name = self.places.name(cache);
+                let what = format!("are {input} and {layer}: heads of {name} do not come from there");
+                return Err(Refusal::new("input, layer", what));
+            }
+        }
+        Ok(())
     }
 
     /// Some of the heads of queries, keys and values, which follow one another.
@@ -239,6 +303,7 @@ fn attend_rows<'p>(
     only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "layer", "aux"])?;
     let layer = Layer::new(record, places)?;
     layer.check_key_norm()?;
+    layer.check_own()?;
     let rows = step_rows(record, places)?;
     if !state.own.entry::<Appended>().0.contains(&layer.appended(&rows)) {
         let what = "are rows that the worker's records before this one do not append";
@@ -273,6 +338,7 @@ fn parts<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> 
     only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "layer", "aux", "partial", "more"])?;
     let layer = Layer::new(record, places)?;
     layer.check_key_norm()?;
+    layer.check_own()?;
     let AttentionForm { head_dim, group, splits, run, .. } = layer.form;
     if record.aux >= splits {
         return Err(Refusal::new("aux", format!("is {}, there are {splits}", record.aux)));

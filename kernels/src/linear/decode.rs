@@ -629,7 +629,8 @@ impl<'c, 'p> Gemv<'c, 'p> {
             self.function(vec![read("piece", y, &[0..len]), write("piece", mapped, &[0..len])])?;
             y = mapped;
         }
-        let held = row..row + len;
+        let end = row.checked_add(len).ok_or_else(|| Refusal::new("row", format!("is {row}, with {len} rows")))?;
+        let held = row..end;
         let published = self.published(0, len)?;
         for to in [write("row", Place::Kept("residual"), from_ref(&held)), published] {
             let operands = vec![read("row", Place::Kept("residual"), from_ref(&held)), read("piece", y, &[0..len]), to];

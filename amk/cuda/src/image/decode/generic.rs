@@ -341,7 +341,8 @@ fn region(shape: &[u32], outermost: Option<u32>, name: &str, tile: &TileWords) -
             }
             continue;
         }
-        if tile.stride[d] != shape[d + 1..].iter().product::<u32>() {
+        let behind = shape[d + 1..].iter().try_fold(1u32, |len, &extent| len.checked_mul(extent));
+        if behind != Some(tile.stride[d]) {
             return fail("another stride");
         }
         let bound = |base: u32, pos: bool, behind: bool| match (pos, behind) {

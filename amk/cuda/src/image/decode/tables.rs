@@ -9,6 +9,7 @@ use crate::set::body_sets;
 use amk::rows::PAGE;
 use amk_ir::rows::PageGroups;
 use amk_ir::{Buffer, BufferId, BufferKind, DType, Exchange, Program};
+use std::collections::BTreeSet;
 
 /// Checks the tables of an image for a program.
 pub(super) fn check(
@@ -74,9 +75,21 @@ fn apart(field: &'static str, mut ranges: Vec<(u64, u64)>) -> Result<u64, Refusa
         if start < end {
             return Err(Refusal::new(field, format!("has two things at {start}")));
         }
-        end = start + len;
+        end = start.checked_add(len).ok_or_else(|| Refusal::new(field, format!("has {len} from {start} on")))?;
     }
     Ok(end)
+}
+
+/// Checks that no buffer lies in two places.
+fn once(field: &'static str, placed: &[(BufferId, u64)], program: &Program) -> Result<(), Refusal> {
+    let mut seen = BTreeSet::new();
+    match placed.iter().find(|(id, _)| !seen.insert(id.0)) {
+        Some(&(id, _)) => {
+            let name = buffer(program, id).map_or("?", |buffer| buffer.name.as_str());
+            Err(Refusal::new(field, format!("have `{name}` twice")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// With rows, exchanged values have separate words of each row. Returns the end of all rows.
@@ -161,6 +174,7 @@ fn check_constants(image: &Image, program: &Program) -> Result<(), Refusal> {
 fn check_plain(image: &Image, program: &Program) -> Result<(), Refusal> {
     let plain = &image.plain;
     let bytes = |id| buffer(program, id).map_or(0, Buffer::bytes);
+    once("plain", &plain.buffers, program)?;
     let end = apart("plain", plain.buffers.iter().map(|&(id, at)| (at, bytes(id))).collect())?;
     if end > plain.bytes || !plain.scratch.is_multiple_of(4) || plain.buffers.iter().any(|(_, at)| at % 16 != 0) {
         return Err(Refusal::new("plain", "has buffers that do not fit or are not aligned"));
@@ -195,6 +209,7 @@ fn check_states(image: &Image, program: &Program) -> Result<(), Refusal> {
     let state = |id| buffer(program, id).filter(|buffer| buffer.kind == BufferKind::State);
     let groups = PageGroups::of(program);
     let mut ranges = vec![Vec::new(); image.pools.0.len()];
+    once("states", &plain.states, program)?;
     for &(id, at) in &plain.states {
         let state = state(id).filter(|state| program.rows.is_some() && state.shape.contains(&program.positions));
         let state = state.ok_or_else(|| Refusal::new("states", "have a buffer that does not lie in pages"))?;
