@@ -255,7 +255,7 @@ fn between(text: &str, first: &str, end: &str) -> String {
 fn delivery() -> String {
     let [one, rows, wide] = ["fused", "rows", "delivery"].map(|file| native::text(&format!("linear/{file}.cuh")));
     let [embedding, embeddings] = ["fused", "rows"].map(|file| native::text(&format!("residual/{file}.cuh")));
-    let of_rows = between(&rows, "// Sums the warps' shares of units and", "// Runs a projection; `times`");
+    let of_rows = between(&rows, "// What a lane delivers: a row of a unit", "// Runs a projection; `times`");
     let of_wide = between(&wide, "// Shared address of the columns' scales.", "// Calls `f` with the kind");
     let of_shares = between(&wide, "#if AMK_SHARED_COLUMNS\n// Adds up", "#endif\n");
     [

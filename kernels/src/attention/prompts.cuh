@@ -213,7 +213,6 @@ template <class A> struct PromptFlash {
 
 // The ends of the positions of the task's rows.
 AMK_DEVICE u32* row_ends(const Worker& w) {
-    static_assert(AMK_ROW_BLOCK * 4 <= sizeof(Kept::running), "a place for each row");
     return (u32*)w.s.running;
 }
 
@@ -221,6 +220,8 @@ AMK_DEVICE u32* row_ends(const Worker& w) {
 template <class A>
 AMK_DEVICE void attend_prompt(Worker& w, const Record& r, PromptFlash<A>& f, u32 end) {
     using M = PromptMemory<A>;
+    // Of steps that attend so: without fused attention a block of rows may be longer.
+    static_assert(M::SETS && AMK_ROW_BLOCK * 4 <= sizeof(Kept::running), "a place for each row");
     const u32 begin = r.aux + f.set * M::SET, *const ends = row_ends(w);
     u32 number = w.s.cache_blocks;
 #pragma unroll 1

@@ -3,6 +3,8 @@
 //! more units of weights at once, and fewer inputs.
 
 use crate::abi::{BLOCK_ROWS, most_own_rows};
+use amk::ir::schedule::Schedule;
+use amk_cuda::image::abi::UNIT;
 use amk_cuda::image::decode::{Places, Refusal};
 use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{Block, Plan, Planner, Unsupported, Work, even};
@@ -103,6 +105,15 @@ pub(super) fn encode(
     let words = |dealt: &&Dealt| [(dealt.tape / 16) as u32, dealt.worker | units(&dealt.elements) << 16];
     let at = encoder.arguments(pieces.iter().flat_map(words).collect::<Vec<u32>>());
     (pieces.len() as u32 | before << 16, at)
+}
+
+/// Whether workers can hold the residual, `len` rows of the model: each its part of them for all
+/// rows of a step, or, where blocks of these share out the workers, for those of its block.
+pub(crate) fn can_hold(len: u32, schedule: &Schedule) -> bool {
+    let most = schedule.rows.map(|rows| rows.most);
+    let part = |workers: u32| (len / UNIT).div_ceil(workers.max(1)) * UNIT;
+    part(schedule.workers) <= most_own_rows(most)
+        && part(schedule.workers / blocks(most)) <= most_own_rows(most) * blocks(most)
 }
 
 /// Checks that a worker can hold `len` rows of the residual, for the rows of the step that a record

@@ -4,7 +4,7 @@ use super::layout::cut;
 use super::pointwise::Function;
 use super::tile::TileKind;
 use super::{blocks, phase, pointwise};
-use crate::abi::{GEMV_INPUT_BIT, GEMV_TILE_BIT, TILE_K, WIDE_PASSES, most_own_rows};
+use crate::abi::{GEMV_INPUT_BIT, GEMV_TILE_BIT, TILE_K, WIDE_PASSES};
 use crate::fused::Decoder;
 use crate::residual;
 use amk::ir::TensorId;
@@ -215,10 +215,9 @@ impl<'a> Products<'_, 'a> {
         };
         let Some(linear) = y.and_then(|y| self.linear(y)).filter(|linear| linear.whole) else { return };
         let rows = self.flow().shape(linear.weight)[0];
-        let owned = (rows / UNIT).div_ceil(self.0.schedule.workers) * UNIT;
         let values = [before, after].map(|value| self.flow().kind(value));
         let fits = self.flow().only_for(added, at)
-            && owned <= most_own_rows(self.0.schedule.rows.map(|rows| rows.most))
+            && blocks::can_hold(rows, self.0.schedule)
             && values == [BufferKind::Activation; 2];
         if !fits {
             return;

@@ -109,6 +109,7 @@ struct RowInputs {
         if (g.input != IN_PACKETS) return;
         const Timed timed(w.late);
         while (any(is_late<DEPTH>())) {
+            __nanosleep(100); // requests by all workers delay the stores that these wait for
             const u64* missing = nullptr; // a late word of this lane
 #pragma unroll
             for (u32 set = 0; set < SETS; set++) {

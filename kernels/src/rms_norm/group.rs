@@ -1,9 +1,8 @@
 //! Groups a norm behind a projection with the residual that its result is added to.
 
 use super::phase::{self, Norm, NormBy, NormOutput};
-use crate::abi::most_own_rows;
 use crate::fused::Decoder;
-use crate::linear::blocks::works;
+use crate::linear::blocks::{can_hold, works};
 use crate::linear::group::{Delivered, Product};
 use crate::residual;
 use amk::ir::program::BufferKind;
@@ -104,8 +103,7 @@ fn normed_residual(grouping: &Grouping<'_>, at: usize) -> Option<NormedResidual>
     let norm = flow.made_by(normed, "amk_kernels::rms_norm").filter(|&norm| fits(norm) && flow.only_for(normed, at))?;
     let (value, weight) = (flow.operand(norm, 0)?, flow.operand(norm, 1)?);
     let rows = flow.shape(after)[0];
-    let owned = (rows / UNIT).div_ceil(grouping.schedule.workers) * UNIT;
-    if !rows.is_multiple_of(32) || owned > most_own_rows(grouping.schedule.rows.map(|rows| rows.most)) {
+    if !rows.is_multiple_of(32) || !can_hold(rows, grouping.schedule) {
         grouping.refuse(norm, format!("{rows} elements are not whole packets, or more than the workers hold"));
         return None;
     }
