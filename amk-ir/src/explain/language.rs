@@ -43,7 +43,7 @@ read regions right of it; an interval is `lo..hi`, `..` or one index."#,
         title: "clause and function disagree",
         text: r#"Every tensor parameter has a shape in the shape clause and a region in the task clause,
 with one interval a dimension; every `usize` parameter is a size (`head_dim: D`); `f32`
-and `Pos` parameters are not listed; every result is listed after `->` and written left
+and `Pos` parameters are not listed, and there is one `Pos` at most; every result is listed after `->` and written left
 of `<-`. Parameters are `&Tensor`, `&Weight`, `&State`, `&mut State`, `Token`, `f32`,
 `usize`, `Pos`; results are `Tensor` and `Token`."#,
     },
@@ -173,7 +173,8 @@ lists or tuples."#,
         code: 921,
         title: "a parameter of a megakernel",
         text: r#"A megakernel takes `Token`, `Pos`, `&Tensor` and references to structs with
-`#[derive(WeightLayout)]`. An input tensor has its shape in the attribute:
+`#[derive(WeightLayout)]`. A step has one token and one position, so there is one
+`Token` and one `Pos` at most. An input tensor has its shape in the attribute:
 `inputs(x: [HIDDEN])`."#,
     },
     Page {

@@ -24,12 +24,29 @@ impl Lowering<'_> {
                 self.report("AMK0921", name, headline, suggestion(&name.to_string(), names.iter().map(String::as_str)));
             }
         }
+        self.one_of_each(&parameters);
         let params: Vec<KernelParam> = parameters.iter().filter_map(|parameter| self.parameter(parameter)).collect();
         // Where a parameter has errors its fields are not known.
         if params.len() == parameters.len() {
             self.instance_fields(&params);
         }
         params
+    }
+
+    /// A step has one token and one position, so a second parameter would be the first by another
+    /// name.
+    fn one_of_each(&mut self, parameters: &[Parameter<'_>]) {
+        for (ty, what) in [("Token", "token"), ("Pos", "position")] {
+            let records = self.records;
+            let input = |parameter: &&Parameter<'_>| matches!(records.get(&key(&parameter.ty.path)), Some(Record::Input(input)) if input == ty);
+            let mut all = parameters.iter().filter(input);
+            let Some(first) = all.next() else { continue };
+            for more in all {
+                let headline = format!("`{}` is a second `{ty}`: a step has one {what}", more.name);
+                let help = format!("remove it, and use `{}` in its place", first.name);
+                self.report("AMK0921", more.name, headline, help);
+            }
+        }
     }
 
     fn parameter(&mut self, parameter: &Parameter<'_>) -> Option<KernelParam> {

@@ -474,6 +474,22 @@ fn what_is_declared_twice_or_left_out_is_refused() {
 }
 
 #[test]
+fn a_step_has_one_token_and_one_position() {
+    let function = quote!(
+        fn f(x: &Tensor, a: Token, pos: Pos, b: Token, later: Pos) -> Tensor {
+            add(x, x)
+        }
+    );
+    let found = messages(quote!(dims(H), inputs(x: [H])), function, &records());
+    let headlines: Vec<&str> = found.iter().filter_map(|message| message.lines().next()).collect();
+    let second = [
+        "AMK0921: `b` is a second `Token`: a step has one token",
+        "AMK0921: `later` is a second `Pos`: a step has one position",
+    ];
+    assert_eq!(headlines, second);
+}
+
+#[test]
 fn what_a_graph_does_not_have_is_refused() {
     let cases = [
         ("AMK0910", "while true {} add(x, x)"),

@@ -64,6 +64,7 @@ pub(crate) fn parse(
     let krate = diagnostics.keep(crate_path(&settings))?;
     let mut reader = Reader { function, clauses: &clauses, diagnostics };
     let parameters = parameters?;
+    reader.one_position(&parameters);
     let params: Vec<ParamSig> = parameters.iter().filter_map(|parameter| reader.parameter(parameter)).collect();
     let results = reader.results();
     reader.unknown_operands(&parameters);
@@ -105,6 +106,16 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn report(&mut self, tokens: impl ToTokens, headline: String, help: String) {
         self.diagnostics.push(Diagnostic::new("AMK0904", tokens, headline, help));
+    }
+
+    /// A step has one position, so a second parameter would be the first by another name.
+    fn one_position(&mut self, parameters: &[Parameter<'_>]) {
+        let mut positions = parameters.iter().filter(|parameter| parameter.type_name() == "Pos");
+        let Some(first) = positions.next() else { return };
+        for more in positions {
+            let headline = format!("`{}` is a second `Pos`: a step has one position", more.name);
+            self.report(more.name, headline, format!("remove it, and use `{}` in its place", first.name));
+        }
     }
 
     /// A function for several rows has one of each operand: tensors of all rows, or weights.

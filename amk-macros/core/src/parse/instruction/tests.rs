@@ -112,6 +112,12 @@ fn what_disagrees_is_reported() {
             ),
         ),
         (
+            "AMK0904",
+            quote!(
+                fn d(x: &Tensor, pos: Pos, later: Pos) -> Tensor {}
+            ),
+        ),
+        (
             "AMK0905",
             quote!(
                 fn concat(x: &Tensor) -> Tensor {}
