@@ -36,16 +36,20 @@ message names the legal ones.
 
 Sizes are expressions over names and numbers with `+ - * / /^ %`, where `/` rounds down
 and `/^` up. A grid variable counts from 0 in steps. Written regions are left of `<-`,
-read regions right of it; an interval is `lo..hi`, `..` or one index."#,
+read regions right of it; an interval is `lo..hi`, `..` or one index. A name has one
+meaning in all clauses: `pos` is the position of the step, so no operand, dim, tile or
+grid variable has that name, `in` and `step` are words, and a grid variable or a tile is
+not named like a dim."#,
     },
     Page {
         code: 904,
         title: "clause and function disagree",
         text: r#"Every tensor parameter has a shape in the shape clause and a region in the task clause,
 with one interval a dimension; every `usize` parameter is a size (`head_dim: D`); `f32`
-and `Pos` parameters are not listed, and there is one `Pos` at most; every result is listed after `->` and written left
-of `<-`. Parameters are `&Tensor`, `&Weight`, `&State`, `&mut State`, `Token`, `f32`,
-`usize`, `Pos`; results are `Tensor` and `Token`."#,
+and `Pos` parameters are not listed, and there is one `Pos` at most; every result is
+listed after `->` and written left of `<-`; every tile is used in the task clause.
+Parameters are `&Tensor`, `&Weight`, `&State`, `&mut State`, `Token`, `f32`, `usize`,
+`Pos`; results are `Tensor` and `Token`."#,
     },
     Page {
         code: 905,
@@ -196,7 +200,8 @@ macro:
     Page {
         code: 930,
         title: "dims",
-        text: r#"`dims(..)` declares every size that the function and its layouts use, each once."#,
+        text: r#"`dims(..)` declares every size that the function and its layouts use, each once. `pos`
+is the position of a step, so no dim has that name."#,
     },
     Page {
         code: 931,

@@ -443,6 +443,7 @@ fn what_is_declared_twice_or_left_out_is_refused() {
     );
     let cases = [
         (quote!(dims(H), inputs(x: [H]), events(e, e)), "AMK0930: event tensor `e` is declared twice"),
+        (quote!(dims(H, pos), inputs(x: [H])), "AMK0930: `pos` is the position of the step, not a dim"),
         (quote!(dims(H), inputs(x: [H], x: [2 * H])), "AMK0930: input `x` is declared twice"),
         (quote!(dims(H), inputs(x: [H]), schedule(tile(add = 4, add = 8))), "AMK0932: `tile` has `add` twice"),
         (

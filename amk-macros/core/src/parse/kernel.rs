@@ -53,6 +53,10 @@ pub(crate) fn parse(
     let find = |key: &str| settings.iter().find(|setting| setting.key == key);
     let dims = diagnostics.keep(find("dims").map_or_else(|| Ok(Vec::new()), dims))?;
     duplicates(&dims, "dim", diagnostics);
+    for dim in dims.iter().filter(|dim| *dim == "pos") {
+        let headline = "`pos` is the position of the step, not a dim";
+        diagnostics.push(Diagnostic::new("AMK0930", dim, headline, "choose another name, as in `dims(POSITIONS)`"));
+    }
     let (multiples, equalities) =
         find("where").map_or_else(Default::default, |setting| facts(setting, &dims, diagnostics));
     let schedule = find("schedule").map_or_else(Default::default, |setting| schedule::parse(setting, diagnostics));

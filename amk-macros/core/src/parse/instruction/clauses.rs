@@ -15,6 +15,7 @@ pub(super) struct Clauses {
     pub(super) task: TaskClause,
     pub(super) task_at: LitStr,
     pub(super) tiles: Vec<TileSig>,
+    pub(super) tile_at: Option<LitStr>,
     pub(super) multiples: Vec<(Expr, Expr)>,
     pub(super) multiples_at: Option<LitStr>,
     pub(super) rows: Option<(LitStr, Path)>,
@@ -40,7 +41,8 @@ impl Clauses {
             shape_at,
             task: read(&task_at, clause::task, "n in 0..N step T: y[n..n+T] <- x[..], w[n..n+T, ..]")?,
             task_at,
-            tiles: tile_at.map(|at| read(&at, clause::tiles, "T = 16")).transpose()?.unwrap_or_default(),
+            tiles: tile_at.as_ref().map(|at| read(at, clause::tiles, "T = 16")).transpose()?.unwrap_or_default(),
+            tile_at,
             multiples: multiples_at
                 .as_ref()
                 .map(|at| read(at, clause::multiples, "Q % D"))

@@ -68,7 +68,9 @@ pub(crate) fn parse(
     let params: Vec<ParamSig> = parameters.iter().filter_map(|parameter| reader.parameter(parameter)).collect();
     let results = reader.results();
     reader.unknown_operands(&parameters);
+    reader.reserved_names(&parameters);
     reader.names(&parameters);
+    reader.tiles();
     reader.rows(&params, &results);
     if !diagnostics.is_empty() {
         return None;

@@ -58,6 +58,35 @@ fn a_mutable_state_is_left_of_the_arrow() {
 }
 
 #[test]
+fn a_name_has_one_meaning() {
+    let id = |shape: &str, tile: &str, task: &str| {
+        let f = quote!(
+            fn d(x: &Tensor, pos: Pos) -> Tensor {}
+        );
+        first(quote!(op = "d", shape = #shape, tile = #tile, task = #task), f)
+    };
+    let n = "x: [N] -> y: [N]";
+    for (shape, tile, task, headline) in [
+        ("x: [pos] -> y: [pos]", "", "y[..] <- x[0..pos]", "`pos` is the position, not a dim"),
+        (n, "pos = 4", "n in 0..N step pos: y[n..n+pos] <- x[..]", "`pos` is the position, not a tile"),
+        (n, "T = 4", "pos in 0..N step T: y[pos..pos+T] <- x[..]", "`pos` is the position, not a grid variable"),
+        ("x: [N] -> pos: [N]", "", "pos[..] <- x[..]", "`pos` is the position, not a result"),
+        ("x: [step] -> y: [step]", "", "y[..] <- x[..]", "`step` is a word of the task clause, not a dim"),
+        (n, "T = 4", "N in 0..N step T: y[N..N+T] <- x[..]", "`N` is both a dim and a grid variable"),
+        (n, "N = 4", "n in 0..N step N: y[n..n+N] <- x[..]", "`N` is both a dim and a tile"),
+        (n, "n = 4", "n in 0..N step n: y[n..n+n] <- x[..]", "`n` is both a tile and a grid variable"),
+    ] {
+        let message = id(shape, tile, task);
+        assert!(message.starts_with(&format!("AMK0903: {headline}\n")), "{message}");
+    }
+    let f = quote!(
+        fn d(pos: &Tensor) -> Tensor {}
+    );
+    let message = first(quote!(op = "d", shape = "pos: [N] -> y: [N]", task = "y[..] <- pos[..]"), f);
+    assert!(message.starts_with("AMK0903: `pos` is the position, not an operand\n"), "{message}");
+}
+
+#[test]
 fn what_disagrees_is_reported() {
     let f = quote!(
         fn double(x: &Tensor) -> Tensor {
@@ -68,6 +97,19 @@ fn what_disagrees_is_reported() {
         ("AMK0902", quote!(op = "d", shape = "x: [N] -> y: [N]")),
         ("AMK0902", quote!(op = "d", shap = "x: [N] -> y: [N]", task = "y[..] <- x[..]")),
         ("AMK0903", quote!(op = "d", shape = "x: [N -> y: [N]", task = "y[..] <- x[..]")),
+        (
+            "AMK0903",
+            quote!(op = "d", shape = "x: [N] -> y: [N]", tile = "T = 0", task = "n in 0..N step T: y[n..n+T] <- x[..]"),
+        ),
+        (
+            "AMK0904",
+            quote!(
+                op = "d",
+                shape = "x: [N] -> y: [N]",
+                tile = "T = 4, U = 8",
+                task = "n in 0..N step T: y[n..n+T] <- x[..]"
+            ),
+        ),
         ("AMK0904", quote!(op = "d", shape = "z: [N] -> y: [N]", task = "y[..] <- x[..]")),
         ("AMK0904", quote!(op = "d", shape = "x: [N]", task = "y[..] <- x[..]")),
         ("AMK0904", quote!(op = "d", shape = "x: [N] -> y: [N]", task = "y[..] <- x[.., ..]")),
