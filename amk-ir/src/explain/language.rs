@@ -84,14 +84,17 @@ neither.
 its kind:
 
     #[weight("name.{l}.weight", or = "other", [A, B])]      #[state([A, B])]      #[table([A / 2])]
-    #[list(LAYERS)] on a Vec<Struct>      #[layout] on a struct      #[dim(A)]      #[param]      #[flag]"#,
+    #[list(LAYERS)] on a Vec<Struct>      #[layout] on a struct      #[dim(A)]      #[param]      #[flag]
+
+A `#[weight]` and a `#[table]` are a `Weight`, a `#[state]` is a `State`, a `#[dim]` a
+`usize`, a `#[param]` an `f32` and a `#[flag]` a `bool`. `pos` is no dim."#,
     },
     Page {
         code: 909,
         title: "a layout that is not a plain struct",
         text: r#"`#[derive(WeightLayout)]` takes a struct with named fields that owns its tensors, so
-without parameters of any kind: its tensors go by the fields' names. With the structs
-in it, it has 65536 fields at most."#,
+without parameters of any kind: its tensors go by the fields' names. It does not hold
+itself. With the structs in it, it has 65536 fields at most."#,
     },
     Page {
         code: 910,

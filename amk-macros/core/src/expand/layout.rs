@@ -8,8 +8,8 @@ use crate::origin::Origin;
 use crate::parse::layout::{LayoutField, LayoutFieldKind, LayoutItem, parse};
 use amk_ir::expr::Expr;
 use amk_ir::layout::{Field, FieldKind, Layout};
-use proc_macro2::TokenStream;
-use quote::quote;
+use proc_macro2::{Span, TokenStream};
+use quote::{quote, quote_spanned};
 use std::collections::BTreeMap;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
@@ -155,8 +155,10 @@ fn record_of(field: &LayoutField, records: &BTreeMap<String, Record>, diagnostic
 fn trait_impl(input: &DeriveInput, item: &LayoutItem, json: &str) -> TokenStream {
     let (name, krate) = (&input.ident, &item.krate);
     let names: Vec<_> = item.fields.iter().map(|field| &field.name).collect();
-    let builds = item.fields.iter().map(build);
-    let visits = item.fields.iter().map(visit);
+    // Where a field has another type than its attribute says, Rust points at the type.
+    let at = |field: &LayoutField| Span::call_site().located_at(field.at);
+    let builds = item.fields.iter().map(|field| build(field, at(field)));
+    let visits = item.fields.iter().map(|field| visit(field, at(field)));
     quote! {
         impl #krate::layout::WeightLayout for #name {
             const LAYOUT: &'static str = #json;
@@ -164,7 +166,7 @@ fn trait_impl(input: &DeriveInput, item: &LayoutItem, json: &str) -> TokenStream
             fn build(
                 from: &mut #krate::layout::Builder<'_>,
             ) -> ::core::result::Result<Self, #krate::layout::BuildError> {
-                ::core::result::Result::Ok(Self { #(#names: #builds?),* })
+                ::core::result::Result::Ok(Self { #(#names: #builds),* })
             }
 
             fn visit<'a>(&'a self, visitor: &mut #krate::layout::Visitor<'_, 'a>) {
@@ -174,7 +176,7 @@ fn trait_impl(input: &DeriveInput, item: &LayoutItem, json: &str) -> TokenStream
     }
 }
 
-fn build(field: &LayoutField) -> TokenStream {
+fn build(field: &LayoutField, at: Span) -> TokenStream {
     let name = field.name.unraw().to_string();
     let texts = |shape: &[Expr]| -> Vec<String> { shape.iter().map(ToString::to_string).collect() };
     match &field.kind {
@@ -184,40 +186,40 @@ fn build(field: &LayoutField) -> TokenStream {
                 Some(fallback) => quote!(::core::option::Option::Some(#fallback)),
                 None => quote!(::core::option::Option::None),
             };
-            quote!(from.weight(#name, #source, #fallback, &[#(#shape),*]))
+            quote_spanned!(at=> from.weight(#name, #source, #fallback, &[#(#shape),*])?)
         }
         LayoutFieldKind::State(shape) => {
             let shape = texts(shape);
-            quote!(from.state(#name, &[#(#shape),*]))
+            quote_spanned!(at=> from.state(#name, &[#(#shape),*])?)
         }
         LayoutFieldKind::Table(shape) => {
             let shape = texts(shape);
-            quote!(from.table(#name, &[#(#shape),*]))
+            quote_spanned!(at=> from.table(#name, &[#(#shape),*])?)
         }
-        LayoutFieldKind::Param => quote!(from.param(#name)),
+        LayoutFieldKind::Param => quote_spanned!(at=> from.param(#name)?),
         LayoutFieldKind::Dim(size) => {
             let size = size.to_string();
-            quote!(from.dim(#name, #size))
+            quote_spanned!(at=> from.dim(#name, #size)?)
         }
-        LayoutFieldKind::Flag => quote!(from.flag(#name)),
+        LayoutFieldKind::Flag => quote_spanned!(at=> from.flag(#name)?),
         LayoutFieldKind::List { length, element } => {
             let length = length.to_string();
-            quote!(from.list(#name, #length, <#element>::build))
+            quote_spanned!(at=> from.list(#name, #length, <#element>::build)?)
         }
-        LayoutFieldKind::Layout(path) => quote!(from.layout(#name, <#path>::build)),
+        LayoutFieldKind::Layout(path) => quote_spanned!(at=> from.layout(#name, <#path>::build)?),
     }
 }
 
-fn visit(field: &LayoutField) -> TokenStream {
+fn visit(field: &LayoutField, at: Span) -> TokenStream {
     let (ident, name) = (&field.name, field.name.unraw().to_string());
     match &field.kind {
-        LayoutFieldKind::Weight { .. } => quote!(visitor.weight(#name, &self.#ident);),
-        LayoutFieldKind::State(_) => quote!(visitor.state(#name, &self.#ident);),
-        LayoutFieldKind::Table(_) => quote!(visitor.table(#name, &self.#ident);),
-        LayoutFieldKind::Param => quote!(visitor.param(#name, self.#ident);),
-        LayoutFieldKind::Dim(_) => quote!(visitor.dim(#name, self.#ident);),
-        LayoutFieldKind::Flag => quote!(visitor.flag(#name, self.#ident);),
-        LayoutFieldKind::List { .. } => quote!(visitor.list(#name, &self.#ident);),
-        LayoutFieldKind::Layout(_) => quote!(visitor.layout(#name, &self.#ident);),
+        LayoutFieldKind::Weight { .. } => quote_spanned!(at=> visitor.weight(#name, &self.#ident);),
+        LayoutFieldKind::State(_) => quote_spanned!(at=> visitor.state(#name, &self.#ident);),
+        LayoutFieldKind::Table(_) => quote_spanned!(at=> visitor.table(#name, &self.#ident);),
+        LayoutFieldKind::Param => quote_spanned!(at=> visitor.param(#name, self.#ident);),
+        LayoutFieldKind::Dim(_) => quote_spanned!(at=> visitor.dim(#name, self.#ident);),
+        LayoutFieldKind::Flag => quote_spanned!(at=> visitor.flag(#name, self.#ident);),
+        LayoutFieldKind::List { .. } => quote_spanned!(at=> visitor.list(#name, &self.#ident);),
+        LayoutFieldKind::Layout(_) => quote_spanned!(at=> visitor.layout(#name, &self.#ident);),
     }
 }

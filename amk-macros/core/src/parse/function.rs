@@ -92,6 +92,17 @@ fn parameter(input: &FnArg) -> Result<Parameter<'_>, Diagnostic> {
     }
 }
 
+/// Types of Rust that are never declared anew: none has a companion.
+const BUILTIN: [&str; 21] = [
+    "bool", "char", "str", "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize",
+    "f32", "f64", "String", "Vec", "Option", "Box",
+];
+
+/// Whether the name is a type of Rust itself.
+pub(crate) fn is_builtin(name: &str) -> bool {
+    BUILTIN.contains(&name)
+}
+
 /// The types a function returns: none, one, or a tuple's.
 pub(crate) fn result_types(output: &ReturnType) -> Vec<&Type> {
     match output {

@@ -3,13 +3,18 @@
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::names::list;
 use crate::parse::attribute::up_to_comma;
+use crate::parse::function::is_builtin;
 use amk_ir::expr::Expr;
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Ident, Span, TokenStream};
 use quote::ToTokens;
 use syn::parse::{Parse, ParseStream};
+use syn::spanned::Spanned;
 use syn::{Attribute, Data, DeriveInput, Fields, GenericParam, LitStr, Path, Token, Type};
 
 const ATTRIBUTES: [&str; 8] = ["weight", "state", "table", "param", "dim", "flag", "list", "layout"];
+
+/// Types that a field may have by mistake. Another name may be an alias: Rust compares it.
+const OF_AMK: [&str; 5] = ["Weight", "State", "Tensor", "Token", "Pos"];
 
 /// A struct of weights, states and settings.
 pub(crate) struct LayoutItem {
@@ -25,6 +30,8 @@ pub(crate) struct LayoutField {
     pub(crate) name: Ident,
     /// The kind of field.
     pub(crate) kind: LayoutFieldKind,
+    /// Where its type is.
+    pub(crate) at: Span,
 }
 
 /// The kinds of layout fields.
@@ -67,6 +74,17 @@ impl LayoutField {
             _ => None,
         }
     }
+
+    /// The sizes that the attribute names.
+    fn sizes(&self) -> &[Expr] {
+        match &self.kind {
+            LayoutFieldKind::Weight { shape, .. } | LayoutFieldKind::State(shape) | LayoutFieldKind::Table(shape) => {
+                shape
+            }
+            LayoutFieldKind::Dim(size) | LayoutFieldKind::List { length: size, .. } => std::slice::from_ref(size),
+            LayoutFieldKind::Param | LayoutFieldKind::Flag | LayoutFieldKind::Layout(_) => &[],
+        }
+    }
 }
 
 /// Reads the struct; `None` where something was reported.
@@ -78,6 +96,7 @@ pub(crate) fn parse(input: &DeriveInput, diagnostics: &mut Diagnostics) -> Optio
         };
         let headline = format!("`{}` {what}; a layout is a plain struct that owns its tensors", input.ident);
         diagnostics.push(Diagnostic::new("AMK0909", &input.generics, headline, help));
+        return None;
     }
     let fields = match &input.data {
         Data::Struct(data) => match &data.fields {
@@ -98,6 +117,12 @@ pub(crate) fn parse(input: &DeriveInput, diagnostics: &mut Diagnostics) -> Optio
     };
     let krate = diagnostics.keep(crate_path(&input.attrs));
     let fields: Vec<LayoutField> = fields.iter().filter_map(|field| diagnostics.keep(field_of(field))).collect();
+    for path in fields.iter().filter_map(LayoutField::inner) {
+        if path.is_ident(&input.ident) || path.is_ident("Self") {
+            let headline = format!("`{}` holds itself, so it would have no end", input.ident);
+            diagnostics.push(Diagnostic::new("AMK0909", path, headline, "hold another struct here"));
+        }
+    }
     if diagnostics.is_empty() { Some(LayoutItem { fields, krate: krate? }) } else { None }
 }
 
@@ -126,7 +151,45 @@ fn field_of(field: &syn::Field) -> Result<LayoutField, Diagnostic> {
         let headline = format!("`{name}` has two kinds");
         return Err(Diagnostic::new("AMK0908", second, headline, "keep one attribute a field"));
     }
-    Ok(LayoutField { kind: kind(attribute, &field.ty)?, name })
+    let found = LayoutField { kind: kind(attribute, &field.ty)?, at: field.ty.span(), name };
+    let mut position = false;
+    found.sizes().iter().for_each(|size| size.names(&mut |name| position |= name == "pos"));
+    if position {
+        let help = "choose another name for the dim, as in `POSITIONS`";
+        return Err(Diagnostic::new("AMK0908", attribute, "`pos` is the position of a step, not a dim", help));
+    }
+    check_type(&found, attribute, &field.ty)?;
+    Ok(found)
+}
+
+/// Refuses a type that is certainly not the attribute's.
+fn check_type(field: &LayoutField, attribute: &Attribute, ty: &Type) -> Result<(), Diagnostic> {
+    let wanted = match field.kind {
+        LayoutFieldKind::Weight { .. } | LayoutFieldKind::Table(_) => "Weight",
+        LayoutFieldKind::State(_) => "State",
+        LayoutFieldKind::Param => "f32",
+        LayoutFieldKind::Dim(_) => "usize",
+        LayoutFieldKind::Flag => "bool",
+        LayoutFieldKind::List { .. } | LayoutFieldKind::Layout(_) => "",
+    };
+    let found = match ty {
+        Type::Path(path) => path.path.segments.last().map(|last| last.ident.to_string()).unwrap_or_default(),
+        _ => String::new(),
+    };
+    let path = attribute.path().to_token_stream();
+    if let Some(inner) = field.inner() {
+        let Some(inner) = inner.get_ident().filter(|inner| is_builtin(&inner.to_string())) else { return Ok(()) };
+        let headline = format!("`{inner}` is not a struct with `#[derive(WeightLayout)]`");
+        let help = format!("write the name of such a struct, or another attribute than `#[{path}]`");
+        return Err(Diagnostic::new("AMK0908", ty, headline, help));
+    }
+    let may_be = matches!(ty, Type::Path(_) | Type::Group(_) | Type::Macro(_) | Type::Paren(_));
+    let other = OF_AMK.contains(&found.as_str()) || is_builtin(&found);
+    if found == wanted || may_be && !other {
+        return Ok(());
+    }
+    let headline = format!("`{}` has a type that `#[{path}]` does not take", field.name);
+    Err(Diagnostic::new("AMK0908", ty, headline, format!("write `{}: {wanted}`", field.name)))
 }
 
 fn missing(tokens: &TokenStream, name: &str) -> Diagnostic {
@@ -264,6 +327,54 @@ mod tests {
         );
         assert!(matches!(&fields[1].kind, LayoutFieldKind::List { element, .. } if element.segments.len() == 2));
         assert!(fields[1].inner().is_some() && fields[0].inner().is_none());
+    }
+
+    #[test]
+    fn a_type_is_that_of_the_attribute() {
+        let wrong = parsed(syn::parse_quote! {
+            struct Llama {
+                #[weight("a", [N])] a: State,
+                #[state([N])] b: amk::Weight,
+                #[param] c: f64,
+                #[flag] d: u8,
+                #[dim(N)] e: f32,
+                #[table([N])] f: &Weight,
+                #[list(N)] g: Vec<f32>,
+            }
+        });
+        let messages = wrong.err().expect("rejected");
+        let wanted = ["a: Weight", "b: State", "c: f32", "d: bool", "e: usize", "f: Weight"];
+        assert_eq!(messages.len(), wanted.len() + 1, "{messages:#?}");
+        for (message, wanted) in messages.iter().zip(wanted) {
+            assert!(message.starts_with("AMK0908: `"), "{message}");
+            assert!(message.ends_with(&format!("\nhelp: write `{wanted}`")), "{message}");
+        }
+        assert!(messages[6].starts_with("AMK0908: `f32` is not a struct"), "{}", messages[6]);
+        let aliases = parsed(syn::parse_quote! {
+            struct Llama {
+                #[weight("a", [N])] a: Matrix,
+                #[param] b: amk::Number,
+            }
+        });
+        assert!(aliases.is_ok(), "another name may be an alias");
+    }
+
+    #[test]
+    fn a_struct_does_not_hold_itself() {
+        for field in ["#[list(N)] a: Vec<Node>", "#[layout] a: Node", "#[list(N)] a: Vec<Self>"] {
+            let field: TokenStream = field.parse().expect("tokens");
+            let messages = parsed(syn::parse_quote!(struct Node { #field })).err().expect("rejected");
+            assert!(messages.len() == 1 && messages[0].starts_with("AMK0909: `Node` holds itself"), "{messages:#?}");
+        }
+    }
+
+    #[test]
+    fn the_position_is_no_dim() {
+        let field = |tokens: &str| tokens.parse::<TokenStream>().expect("tokens");
+        for field in [field("#[state([pos + 1])] a: State"), field("#[dim(pos)] a: usize")] {
+            let messages = parsed(syn::parse_quote!(struct Cache { #field })).err().expect("rejected");
+            assert!(messages[0].starts_with("AMK0908: `pos` is the position"), "{messages:#?}");
+        }
     }
 
     #[test]
