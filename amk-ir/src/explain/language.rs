@@ -181,7 +181,8 @@ lists or tuples."#,
         title: "a parameter of a megakernel",
         text: r#"A megakernel takes `Token`, `Pos`, `&Tensor` and references to structs with
 `#[derive(WeightLayout)]`. A step has one token and one position, so there is one
-`Token` and one `Pos` at most. An input tensor has its shape in the attribute:
+`Token` and one `Pos` at most. Numbers and flags are fields of a struct: `#[param]`,
+`#[dim]`, `#[flag]`. An input tensor has its shape in the attribute:
 `inputs(x: [HIDDEN])`."#,
     },
     Page {

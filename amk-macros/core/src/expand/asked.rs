@@ -5,6 +5,7 @@
 use crate::chain::{key, macro_path};
 use crate::diag::Diagnostic;
 use crate::parse::callee::not_an_instruction;
+use crate::parse::function::{Parameter, is_builtin};
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
 use syn::Path;
@@ -36,6 +37,21 @@ pub(crate) fn asked(types: &[Path], functions: &[Path]) -> TokenStream {
             #(#each)*
         };
     }
+}
+
+/// Refuses a parameter of a type of Rust itself, which has no companion to ask.
+pub(crate) fn not_builtin(parameter: &Parameter<'_>) -> Result<(), Diagnostic> {
+    let Some(ty) = parameter.ty.path.get_ident().map(ToString::to_string).filter(|ty| is_builtin(ty)) else {
+        return Ok(());
+    };
+    let help = match ty.as_str() {
+        "bool" => "make it a `#[flag]` of a struct with `#[derive(WeightLayout)]`",
+        "f32" | "f64" => "make it a `#[param]` of a struct with `#[derive(WeightLayout)]`, an `f32`",
+        "usize" => "make it a dim: declare it in `dims(..)`, or make it a `#[dim]` of a struct",
+        _ => "use `Token`, `Pos`, `&Tensor`, or a reference to a struct with `#[derive(WeightLayout)]`",
+    };
+    let headline = format!("`{}` has the type `{ty}`, which a megakernel does not take", parameter.name);
+    Err(Diagnostic::new("AMK0921", parameter.ty, headline, help))
 }
 
 fn not_a_layout(path: &Path) -> Diagnostic {

@@ -4,7 +4,7 @@
 use crate::chain::{self, End, Record, key};
 use crate::check::check;
 use crate::diag::{Diagnostic, Diagnostics};
-use crate::expand::asked::asked;
+use crate::expand::asked::{asked, not_builtin};
 use crate::expand::strip::Strip;
 use crate::lower::{LoweredFunction, lower};
 use crate::parse::attribute::{crate_path, settings};
@@ -33,6 +33,9 @@ pub(crate) fn first_stage(attribute: TokenStream, item: TokenStream) -> TokenStr
     };
     check_form(&function, "megakernel", &mut diagnostics);
     let types = parameters(&function, &mut diagnostics).unwrap_or_default();
+    for parameter in &types {
+        diagnostics.keep(not_builtin(parameter));
+    }
     let mut types: Vec<Path> = types.into_iter().map(|parameter| parameter.ty.path.clone()).collect();
     let mut seen = HashSet::new();
     types.retain(|path| seen.insert(key(path)));
