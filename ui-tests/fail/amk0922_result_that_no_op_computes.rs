@@ -10,9 +10,8 @@ struct Mlp {
 }
 
 #[megakernel(dims(HIDDEN, FFN), inputs(x: [HIDDEN]))]
-fn kernel(x: &Tensor, w: &Mlp) -> f32 {
-    linear(x, &w.up);
-    1.0
+fn kernel(x: &Tensor, w: &Mlp) -> (Tensor, f32) {
+    (linear(x, &w.up), 1.0)
 }
 
 fn main() {}

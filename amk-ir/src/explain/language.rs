@@ -102,7 +102,8 @@ itself. With the structs in it, it has 65536 fields at most."#,
         text: r#"The body of a megakernel is the graph, so it has statements whose meaning does not
 depend on values: `let`, assignments to variables, calls of instructions, `for` over
 dims and layouts, `if` on flags, blocks. Not: `while`, `loop`, `match`, `return`,
-`break`, items, macros, variables without a value, attributes such as `#[cfg]`.
+`break`, items, macros, variables without a value, attributes such as `#[cfg]`, and
+calls whose result is dropped although it is all that they write.
 
     while norm(&x) > 1.0 { .. }                             // AMK0910
     for l in 0..LAYERS { .. }                               // accepted"#,

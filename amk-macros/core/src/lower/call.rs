@@ -5,10 +5,16 @@ use super::{Lowering, refuse};
 use crate::chain::{Record, callee, key};
 use crate::parse::callee::Callee;
 use amk_ir::graph::{Arg, CallNode, Node};
-use amk_ir::signature::Signature;
+use amk_ir::signature::{ParamKind, Signature};
 use amk_ir::{DType, ValueId};
 use quote::ToTokens;
 use syn::{Expr, ExprCall, ExprPath};
+
+/// Whether the instruction writes a state.
+fn writes(signature: &Signature) -> bool {
+    let writes = |kind: &ParamKind| matches!(kind, ParamKind::Tensor { access, .. } if access.writes());
+    signature.params.iter().any(|param| writes(&param.kind))
+}
 
 impl Lowering<'_> {
     pub(super) fn call(&mut self, call: &ExprCall, dest: &Dest) -> Item {
@@ -30,6 +36,10 @@ impl Lowering<'_> {
         let args: Vec<Option<Arg>> = call.args.iter().zip(&dests).map(|(arg, dest)| self.argument(arg, dest)).collect();
         let Some(signature) = signature else { return Item::Unknown };
         let Some(args) = args.into_iter().collect::<Option<Vec<Arg>>>() else { return Item::Unknown };
+        if *dest == Dest::Nothing && !signature.results.is_empty() && !writes(signature) {
+            let headline = format!("the result of `{}` is dropped, and every step would compute it", signature.name);
+            return self.report("AMK0910", call, headline, "remove the call, or use its result: `let y = ..;`");
+        }
         let Some(number) = self.signature(callee, signature) else { return Item::Unknown };
         let site = self.site(callee, call.args.iter().map(ToTokens::to_token_stream).collect());
         let results = self.targets(signature, dest);

@@ -504,6 +504,8 @@ fn what_a_graph_does_not_have_is_refused() {
         ("AMK0910", "#[cfg(test)] let y = add(x, x); add(x, x)"),
         ("AMK0910", "w.eps = 1.0; add(x, x)"),
         ("AMK0910", "x; add(x, x)"),
+        ("AMK0910", "add(x, x); add(x, x)"),
+        ("AMK0910", "if w.tied { add(x, x); } add(x, x)"),
         ("AMK0911", "x.relu()"),
         ("AMK0911", "let f = |a: &Tensor| add(a, a); add(x, x)"),
         ("AMK0911", "add(x, x)?"),
