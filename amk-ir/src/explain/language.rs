@@ -20,7 +20,7 @@ serves all values.
         code: 902,
         title: "an attribute's argument",
         text: r#"An argument is unknown, is given twice, is missing, or does not have its form. The
-message names the legal ones.
+message names the legal ones. An `op` is a name without blanks.
 
     #[instruction(op = "id", shap = "x: [N] -> y: [N]")]    // AMK0902: did you mean `shape`?"#,
     },

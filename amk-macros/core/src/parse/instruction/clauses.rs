@@ -32,6 +32,10 @@ impl Clauses {
             })
         };
         let op = required("op", "name_of_the_micro_kernel")?;
+        if op.value().is_empty() || op.value().contains(|c: char| c.is_whitespace() || c.is_control()) {
+            let help = "write a name without blanks: `op = \"name_of_the_micro_kernel\"`";
+            return Err(Diagnostic::new("AMK0902", &op, "an `op` is a name", help));
+        }
         let shape_at = required("shape", "x: [N] -> y: [N]")?;
         let task_at = required("task", "y[..] <- x[..]")?;
         let (tile_at, multiples_at) = (text("tile")?, text("multiples")?);

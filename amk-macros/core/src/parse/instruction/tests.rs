@@ -96,6 +96,8 @@ fn what_disagrees_is_reported() {
     let cases = [
         ("AMK0902", quote!(op = "d", shape = "x: [N] -> y: [N]")),
         ("AMK0902", quote!(op = "d", shap = "x: [N] -> y: [N]", task = "y[..] <- x[..]")),
+        ("AMK0902", quote!(op = "", shape = "x: [N] -> y: [N]", task = "y[..] <- x[..]")),
+        ("AMK0902", quote!(op = "a b\n", shape = "x: [N] -> y: [N]", task = "y[..] <- x[..]")),
         ("AMK0903", quote!(op = "d", shape = "x: [N -> y: [N]", task = "y[..] <- x[..]")),
         (
             "AMK0903",
