@@ -18,7 +18,7 @@ const MOST_OF_EXTENT: usize = 4096;
 
 /// Checks every call and fills in the shapes of the graph's values. All findings are returned.
 pub fn check(graph: &mut Graph) -> Vec<GraphError> {
-    let mut checker = Checker { graph, shapes: vec![None; graph.values.len()], errors: Vec::new() };
+    let mut checker = Checker { graph, shapes: vec![None; graph.values.len()], errors: Vec::new(), joined: Vec::new() };
     for (value, shape) in checker.shapes.iter_mut().zip(graph.values.iter()) {
         *value = (!shape.shape.is_empty()).then(|| shape.shape.clone());
     }
@@ -42,6 +42,8 @@ struct Checker<'g> {
     graph: &'g Graph,
     shapes: Vec<Option<Vec<Expr>>>,
     errors: Vec<GraphError>,
+    /// Which values the first branch of the `if` around has given a shape.
+    joined: Vec<bool>,
 }
 
 impl Checker<'_> {
@@ -66,8 +68,14 @@ impl Checker<'_> {
                 }
                 Node::Loop { body, .. } => self.nodes(body),
                 Node::If { then, otherwise, .. } => {
+                    let known: Vec<bool> = self.shapes.iter().map(Option::is_some).collect();
                     self.nodes(then);
+                    // What the first branch has given a shape is the `if`'s own value.
+                    let joined = self.shapes.iter().zip(known).map(|(shape, known)| !known && shape.is_some());
+                    let joined = joined.collect();
+                    let outer = std::mem::replace(&mut self.joined, joined);
                     self.nodes(otherwise);
+                    self.joined = outer;
                 }
             }
         }
@@ -77,8 +85,16 @@ impl Checker<'_> {
         match self.shape(to) {
             Some(old) if !same_shape(old, &shape) => {
                 let (name, old, new) = (self.variable(to), show(old), show(&shape));
-                let headline = format!("this changes the shape of `{name}` from `{old}` to `{new}`");
-                let help = format!("bind what has the shape `{new}` to a new variable");
+                let (headline, help) = match self.joined.get(to.index()) {
+                    Some(true) => (
+                        format!("the branches of an `if` have the shapes `{old}` and `{new}`"),
+                        format!("end both branches with a value of the shape `{old}`"),
+                    ),
+                    _ => (
+                        format!("this changes the shape of `{name}` from `{old}` to `{new}`"),
+                        format!("bind what has the shape `{new}` to a new variable"),
+                    ),
+                };
                 self.errors.push(GraphError::new("AMK0605", headline, help).at(site));
             }
             Some(_) => {}
@@ -119,11 +135,11 @@ impl Checker<'_> {
                 Ok(found) => {
                     extents.extend(found.into_iter().map(|(want, have, dim)| Extent { position, dim, want, have }))
                 }
-                Err(Mismatch { expected, found }) => {
+                Err(Mismatch { expected, found, help }) => {
                     let error = GraphError::new(
                         "AMK0603",
                         format!("`{}` of `{}` is {expected}, found {found}", param.name, signature.name),
-                        format!("pass {expected} here"),
+                        help,
                     )
                     .note(format!("declared at {}", signature.declared_at));
                     self.errors.push(error.at(call.site).arg(position));
@@ -158,7 +174,7 @@ impl Checker<'_> {
                 return Ok(self.dim(arg)?.map(|have| (want.clone(), have, None)).into_iter().collect());
             }
             ParamKind::Pos if matches!(arg, Arg::Pos) => return Ok(Vec::new()),
-            ParamKind::Pos => return Err(Mismatch::new("the position", "something else")),
+            ParamKind::Pos => return Err(Mismatch::of("the position", arg)),
         };
         let expected = class.described();
         let actual = match arg {
@@ -189,6 +205,7 @@ impl Checker<'_> {
             return Err(Mismatch {
                 expected: format!("of rank {} (`{}`)", shape.len(), show(shape)),
                 found: format!("rank {} (`{}`)", actual.len(), show(&actual)),
+                help: format!("pass a tensor of rank {} here", shape.len()),
             });
         }
         Ok(shape.iter().cloned().zip(actual).enumerate().map(|(dim, (want, have))| (want, have, Some(dim))).collect())
@@ -201,7 +218,14 @@ impl Checker<'_> {
                 Some(FieldKind::Param) | None => Ok(Vec::new()),
                 Some(kind) => Err(Mismatch::new("a number", field_name(&kind))),
             },
-            _ => Err(Mismatch::new("a number (f32)", "something else")),
+            Arg::Int(size) => {
+                let help = match size {
+                    Expr::Const(number) => format!("write `{number}.0`"),
+                    _ => "pass a `#[param]` of a layout, or write the number, as in `64.0`".to_owned(),
+                };
+                Err(Mismatch { help, ..Mismatch::of("a number (f32)", arg) })
+            }
+            Arg::Value(_) | Arg::Pos => Err(Mismatch::of("a number (f32)", arg)),
         }
     }
 
@@ -213,7 +237,7 @@ impl Checker<'_> {
                 None => Ok(None),
                 Some(kind) => Err(Mismatch::new("a dim", field_name(&kind))),
             },
-            _ => Err(Mismatch::new("a dim", "something else")),
+            Arg::Value(_) | Arg::Float(_) | Arg::Pos => Err(Mismatch::of("a dim", arg)),
         }
     }
 
@@ -359,10 +383,23 @@ fn field_name(kind: &FieldKind) -> &'static str {
 struct Mismatch {
     expected: String,
     found: String,
+    help: String,
 }
 
 impl Mismatch {
     fn new(expected: &str, found: &str) -> Self {
-        Self { expected: expected.to_owned(), found: found.to_owned() }
+        Self { expected: expected.to_owned(), found: found.to_owned(), help: format!("pass {expected} here") }
+    }
+
+    /// An argument that is not a field.
+    fn of(expected: &str, arg: &Arg) -> Self {
+        let found = match arg {
+            Arg::Value(_) => "a tensor of this step",
+            Arg::Field(_) => "a field",
+            Arg::Float(_) => "a number (f32)",
+            Arg::Pos => "the position",
+            Arg::Int(size) => return Self::new(expected, &format!("the integer `{size}`")),
+        };
+        Self::new(expected, found)
     }
 }

@@ -37,7 +37,8 @@ it."#,
         title: "a variable whose shape changes",
         text: r#"A variable that is assigned again, as in a loop over layers, keeps its shape: the next
 round reads it with the same instructions. The message points at the assignment; use
-another variable for a value of another shape.
+another variable for a value of another shape. The branches of an `if` give values of one
+shape, too.
 
     y = linear(&y, &w.up);              // AMK0605: `y` was `[HIDDEN]`
     let up = linear(&y, &w.up);         // accepted"#,
