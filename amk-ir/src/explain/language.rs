@@ -150,7 +150,8 @@ Zip lists that have the same dim as length."#,
         title: "an unknown name",
         text: r#"The name is neither a variable of the function nor a declared dim. A macro sees names,
 not the values of constants: what the body counts with is declared in `dims(..)`, and
-each instance gives it a value."#,
+each instance gives it a value. A number that is no integer is written out or passed as
+a `#[param]`."#,
     },
     Page {
         code: 916,

@@ -1,6 +1,7 @@
 //! Calls of instructions.
 
 use super::item::{Dest, Item};
+use super::statement::strip;
 use super::{Lowering, refuse};
 use crate::chain::{Record, callee, key};
 use crate::parse::callee::Callee;
@@ -33,7 +34,14 @@ impl Lowering<'_> {
             (kind, _) => return self.uncallable(kind, callee),
         };
         let dests = self.one_by_one(&call.args);
-        let args: Vec<Option<Arg>> = call.args.iter().zip(&dests).map(|(arg, dest)| self.argument(arg, dest)).collect();
+        let float = |at: usize| signature.and_then(|signature| signature.params.get(at)).map(|param| &param.kind);
+        let args = call.args.iter().zip(&dests).enumerate().map(|(at, (arg, dest))| match strip(arg) {
+            Expr::Path(path) if float(at) == Some(&ParamKind::Float) && self.is_constant(path) => {
+                self.constant_number(path)
+            }
+            _ => self.argument(arg, dest),
+        });
+        let args: Vec<Option<Arg>> = args.collect();
         let Some(signature) = signature else { return Item::Unknown };
         let Some(args) = args.into_iter().collect::<Option<Vec<Arg>>>() else { return Item::Unknown };
         if *dest == Dest::Nothing && !signature.results.is_empty() && !writes(signature) {
@@ -67,6 +75,13 @@ impl Lowering<'_> {
         }
         self.diagnostics.push(refuse::callee(kind, &callee.path));
         Item::Unknown
+    }
+
+    /// Reports a constant where a number is due, which is no dim.
+    fn constant_number(&mut self, path: &ExprPath) -> Option<Arg> {
+        let headline = format!("`{}` is a constant, whose value the macro cannot see", key(&path.path));
+        self.report("AMK0915", path, headline, "write the number, as in `1e-5`, or pass a `#[param]` of a layout");
+        None
     }
 
     fn argument(&mut self, arg: &Expr, dest: &Dest) -> Option<Arg> {

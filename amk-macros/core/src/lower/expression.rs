@@ -5,6 +5,7 @@ use super::item::{Dest, Item};
 use super::refuse;
 use amk_ir::expr::{Expr as Size, Op};
 use amk_ir::graph::Node;
+use proc_macro2::Ident;
 use syn::punctuated::Punctuated;
 use syn::visit::Visit;
 use syn::{BinOp, Expr, ExprAssign, ExprBinary, ExprLit, ExprPath, ExprTuple, ExprUnary, Lit, Token, UnOp};
@@ -90,6 +91,15 @@ impl Lowering<'_> {
     pub(super) fn one_by_one(&self, exprs: &Punctuated<Expr, Token![,]>) -> Vec<Dest> {
         let last = exprs.iter().rposition(assigns).unwrap_or(0);
         (0..exprs.len()).map(|at| if at < last { Dest::Named("kept".to_owned()) } else { Dest::Temp }).collect()
+    }
+
+    /// Whether a path names neither a variable nor a declared dim, and is spelt like a constant.
+    pub(super) fn is_constant(&self, path: &ExprPath) -> bool {
+        let Some(last) = path.path.segments.last().filter(|_| path.qself.is_none()) else { return false };
+        let known = |name: &Ident| {
+            self.attribute.dims.contains(name) || self.scopes.iter().any(|scope| scope.contains_key(&name.to_string()))
+        };
+        !last.ident.to_string().contains(char::is_lowercase) && !path.path.get_ident().is_some_and(known)
     }
 
     /// Resolves a name: a variable, or a declared dim.

@@ -554,6 +554,15 @@ fn what_a_graph_does_not_have_is_refused() {
 }
 
 #[test]
+fn a_constant_where_a_number_is_due_is_no_dim() {
+    for body in ["split(x, EPS)", "split(x, f32::NAN)", "split(x, &crate::EPS)"] {
+        let messages = lowered(quote!(), body.parse().expect("tokens")).err().expect(body);
+        assert!(messages.len() == 1 && messages[0].starts_with("AMK0915"), "{messages:#?}");
+        assert!(messages[0].ends_with("write the number, as in `1e-5`, or pass a `#[param]` of a layout"));
+    }
+}
+
+#[test]
 fn every_headline_is_more_than_the_name_of_a_construct() {
     let bodies = ["return x;", "match x {}", "let f = || x; x", "w.h as f32", "[x]", "unsafe { x }", "'a: { x }", "x?"];
     for body in bodies {
