@@ -41,7 +41,9 @@ pub(crate) fn first_stage(attribute: TokenStream, item: TokenStream) -> TokenStr
     types.retain(|path| seen.insert(key(path)));
     let functions = functions(&function);
     let mut plain = function.clone();
-    Strip::default().visit_item_fn_mut(&mut plain);
+    let mut strip = Strip::default();
+    strip.visit_signature_mut(&mut plain.sig);
+    strip.visit_block_mut(&mut plain.block);
     if !diagnostics.is_empty() {
         let errors = diagnostics.into_tokens();
         return quote!(#plain #errors);

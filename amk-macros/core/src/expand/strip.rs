@@ -1,12 +1,12 @@
 //! The function without `#[signal]` and `#[wait]`, which Rust itself does not know.
 
-use crate::parse::event::is_event;
+use crate::parse::event::{is_event, misspelt_event};
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::visit_mut::{self, VisitMut};
 use syn::{Attribute, Block, ExprForLoop, Meta, Pat, parse_quote};
 
-/// Takes the attributes out. Loop indices they name are named in their place, or Rust would call
-/// them unused.
+/// Takes the attributes out, and misspelt ones, which are reported. Loop indices they name are
+/// named in their place, or Rust would call them unused.
 #[derive(Default)]
 pub(crate) struct Strip {
     /// The names that the loops around bind.
@@ -38,7 +38,9 @@ impl Strip {
 
 impl VisitMut for Strip {
     fn visit_attributes_mut(&mut self, attributes: &mut Vec<Attribute>) {
-        for attribute in attributes.extract_if(.., |attribute| is_event(attribute)) {
+        for attribute in
+            attributes.extract_if(.., |attribute| is_event(attribute) || misspelt_event(attribute).is_some())
+        {
             if let Meta::List(list) = attribute.meta {
                 self.name(list.tokens);
             }

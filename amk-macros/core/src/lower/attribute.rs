@@ -2,12 +2,10 @@
 //! not reflect them.
 
 use super::Lowering;
-use crate::parse::event::is_event;
+use crate::chain::key;
+use crate::parse::event::{HARMLESS, is_event, misspelt_event};
 use syn::visit::Visit;
 use syn::{Attribute, ItemFn};
-
-/// Attributes that do not change the function.
-const HARMLESS: [&str; 6] = ["allow", "expect", "warn", "deny", "doc", "rustfmt"];
 
 impl Lowering<'_> {
     /// Reports the attributes of the parameters and of the body that are neither harmless nor a
@@ -19,7 +17,10 @@ impl Lowering<'_> {
         function.sig.inputs.iter().for_each(|input| all.visit_fn_arg(input));
         all.visit_block(&function.block);
         for attribute in all.0 {
-            if !is_event(attribute) {
+            if let Some(meant) = misspelt_event(attribute) {
+                let headline = format!("unknown attribute `{}`", key(attribute.path()));
+                self.report("AMK0934", attribute, headline, format!("did you mean `#[{meant}(..)]`?"));
+            } else if !is_event(attribute) {
                 if !harmless(attribute) {
                     let headline = "an attribute that would change the function, not the graph";
                     self.report("AMK0910", attribute, headline, "remove it; for variants write `if` on a `#[flag]`");

@@ -573,6 +573,20 @@ fn every_headline_is_more_than_the_name_of_a_construct() {
 }
 
 #[test]
+fn a_misspelt_signal_or_wait_is_corrected() {
+    for (body, meant) in [
+        ("#[signals(e[0])] let y = add(x, x); y", "signal"),
+        ("#[waits(e[0] == 1)] let y = add(x, x); y", "wait"),
+        ("#[Signal(e[0])] let y = add(x, x); y", "signal"),
+    ] {
+        let messages = lowered(quote!(), body.parse().expect("tokens")).err().expect(body);
+        let expected = format!("did you mean `#[{meant}(..)]`?");
+        assert!(messages.len() == 1 && messages[0].starts_with("AMK0934"), "{messages:#?}");
+        assert!(messages[0].ends_with(&expected), "{messages:#?}");
+    }
+}
+
+#[test]
 fn equalities_of_equalities_stay_short() {
     let dims: Vec<proc_macro2::Ident> = (0..40).map(|n| quote::format_ident!("D{n}")).collect();
     let doubled = dims.windows(2).map(|pair| {

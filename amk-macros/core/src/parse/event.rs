@@ -1,6 +1,7 @@
 //! Event tensors written by hand: `events(e[N / 32])`, `#[signal(e[n / 2])]`, `#[wait(e[n] == 2)]`.
 
 use crate::diag::{Diagnostic, Diagnostics};
+use crate::names::nearest;
 use crate::parse::attribute::Setting;
 use crate::parse::kernel::duplicates;
 use crate::parse::layout::{Shape, Size};
@@ -54,9 +55,21 @@ pub(crate) struct EventAttribute {
     pub(crate) tokens: TokenStream,
 }
 
+/// Attributes that do not change the function.
+pub(crate) const HARMLESS: [&str; 6] = ["allow", "expect", "warn", "deny", "doc", "rustfmt"];
+
+/// The attributes of a statement.
+const EVENTS: [&str; 2] = ["signal", "wait"];
+
 /// Whether an attribute is one of ours.
 pub(crate) fn is_event(attribute: &Attribute) -> bool {
-    attribute.path().is_ident("signal") || attribute.path().is_ident("wait")
+    EVENTS.iter().any(|event| attribute.path().is_ident(event))
+}
+
+/// Which of ours the attribute was likely meant to be.
+pub(crate) fn misspelt_event(attribute: &Attribute) -> Option<&'static str> {
+    let name = attribute.path().get_ident().filter(|_| !is_event(attribute))?.to_string();
+    nearest(&name, EVENTS).filter(|_| !HARMLESS.contains(&name.as_str()))
 }
 
 /// Reads a `#[signal(..)]` or `#[wait(..)]`.
