@@ -12,7 +12,7 @@ use amk_models::model::Model;
 use amk_models::tokenizer::SpecialTokens;
 use amk_models::weights::StoredTensor;
 use amk_quantize::{
-    Calibration, Method, Output, Quantized, Recipe, Rest, Stage, Task, convert_rest, is_projection, quantize,
+    Calibration, Method, Output, Quantized, Recipe, Rest, Stage, Task, convert_rest, is_projection, known, quantize,
     quantize_calibrated, size,
 };
 use amk_run::named::NamedModel;
@@ -30,12 +30,12 @@ use std::process::ExitCode;
 pub(crate) struct Quantize {
     /// A Hugging Face folder, a GGUF file, or a model of the hub: `owner/name[:file][@revision]`.
     model: NamedModel,
-    /// The encoding, or several: each matrix gets the first whose blocks divide its rows.
-    #[arg(long, value_name = "ENCODING", value_delimiter = ',', required = true)]
+    #[arg(long, value_name = "ENCODING", value_delimiter = ',', required = true, help = to_help())]
     to: Vec<String>,
-    /// How: `rtn`, `search` or `gptq`, which needs a text.
-    #[arg(long, default_value = "search")]
-    method: Method,
+    /// How: `rtn`, `search` or `gptq`, which needs a text [default: search, or rtn for encodings
+    /// that nothing else takes].
+    #[arg(long)]
+    method: Option<Method>,
     /// A text on which the outputs should stay close.
     #[arg(long, value_name = "FILE")]
     calibrate: Option<PathBuf>,
@@ -66,6 +66,11 @@ pub(crate) struct Quantize {
     /// Print nothing but the result and errors.
     #[arg(short, long)]
     quiet: bool,
+}
+
+fn to_help() -> String {
+    let known = known().join(", ");
+    format!("The encoding, or several: each matrix gets the first whose blocks divide its rows; of {known}")
 }
 
 /// The texts as tokens.
@@ -112,7 +117,7 @@ impl Quantize {
 
     fn recipe(&self) -> Result<Recipe> {
         let names: Vec<&str> = self.to.iter().map(String::as_str).collect();
-        if self.method == Method::Gptq && self.calibrate.is_none() {
+        if self.method == Some(Method::Gptq) && self.calibrate.is_none() {
             bail!("`gptq` needs a text to calibrate on: --calibrate FILE");
         }
         Ok(Recipe::new(&names, self.method)?)

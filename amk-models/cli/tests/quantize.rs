@@ -86,6 +86,23 @@ fn without_a_text_nothing_is_measured() {
 }
 
 #[test]
+fn every_encoding_in_the_help_has_a_method_of_its_own() {
+    let amk = Command::new(env!("CARGO_BIN_EXE_amk")).args(["quantize", "--help"]).output().unwrap();
+    let help = String::from_utf8(amk.stdout).unwrap();
+    let model = wide_llama();
+    for name in ["IQ4_NL", "MXFP4", "Q4_0"] {
+        assert!(help.contains(name), "{help}");
+        let output = run(model.path(), &["--to", name, "-q"], &model.path().join(name));
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    // Its rows are too short for these: that is all.
+    for name in ["Q4_K", "Q5_K", "Q6_K"] {
+        let error = fails(&model, &["--to", name], &model.path().join(name));
+        assert!(help.contains(name) && error.contains("are not whole blocks of 256"), "{error}");
+    }
+}
+
+#[test]
 fn what_cannot_be_quantised_is_refused() {
     let (model, wide) = (tiny_llama(), wide_llama());
     let new = model.path().join("new");

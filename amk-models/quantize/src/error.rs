@@ -4,6 +4,7 @@ use amk::encoding::BlockError;
 use amk::session::SessionError;
 use amk::vm::cpu::VmError;
 use amk::{Encoding, MegakernelError};
+use amk_kernels::encoding::GROUP;
 use amk_models::checkpoint::CheckpointError;
 use amk_models::model::ModelError;
 use amk_models::weights::FormatError;
@@ -40,8 +41,8 @@ pub enum QuantizeError {
         /// A similar encoding whose blocks divide the rows.
         fits: Option<&'static Encoding>,
     },
-    /// The method needs blocks with one scale.
-    #[error("blocks of {encoding} have more than one scale, which `{method}` does not choose; take `rtn`")]
+    /// The method needs blocks whose elements are whole multiples of one scale.
+    #[error("{}, which `{method}` does not choose; take `--method rtn`", no_grid(encoding))]
     NoGrid {
         /// The encoding.
         encoding: &'static Encoding,
@@ -140,6 +141,13 @@ pub enum QuantizeError {
 fn named(encodings: &[&Encoding]) -> String {
     let each: Vec<String> = encodings.iter().map(|encoding| format!("{} ({encoding})", encoding.block)).collect();
     each.join(" or ")
+}
+
+fn no_grid(encoding: &Encoding) -> String {
+    match encoding.block > GROUP {
+        true => format!("blocks of {encoding} have a scale for each of several groups"),
+        false => format!("elements of {encoding} are not whole multiples of their block's scale"),
+    }
 }
 
 fn help(fits: Option<&Encoding>) -> String {

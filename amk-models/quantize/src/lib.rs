@@ -31,4 +31,4 @@ pub use method::Method;
 pub use output::Output;
 pub use place::size;
 pub use quantize::{Progress, Quantized, Stage, Task, quantize, quantize_calibrated};
-pub use recipe::Recipe;
+pub use recipe::{Recipe, known};

@@ -18,11 +18,12 @@ pub struct Recipe {
 }
 
 impl Recipe {
-    /// The encodings with these names, such as `int4:128` or `Q4_K`.
+    /// The encodings with these names, such as `int4:128` or `Q4_K`. Without a method scales are
+    /// searched where a block has one, and are those of [`Method::Rtn`] elsewhere.
     ///
     /// # Errors
     /// [`QuantizeError::UnknownEncoding`], [`QuantizeError::Mixed`] and [`QuantizeError::NoGrid`].
-    pub fn new(names: &[&str], method: Method) -> Result<Self, QuantizeError> {
+    pub fn new(names: &[&str], method: impl Into<Option<Method>>) -> Result<Self, QuantizeError> {
         amk_kernels::link();
         let find = |name: &&str| {
             let found = Encoding::find(name).filter(|encoding| quantises(encoding));
@@ -32,10 +33,19 @@ impl Recipe {
         if let Some(pair) = to.windows(2).find(|pair| is_of_groups(pair[0]) != is_of_groups(pair[1])) {
             return Err(QuantizeError::Mixed { first: pair[0].name, second: pair[1].name });
         }
-        match to.iter().find(|encoding| method != Method::Rtn && Grid::of(encoding).is_none()) {
-            Some(encoding) => Err(QuantizeError::NoGrid { encoding, method: method.name() }),
-            None => Ok(Self { to, method, scale: DType::F16 }),
-        }
+        let has_grid = |encoding: &&'static Encoding| Grid::of(encoding).is_some();
+        let method = match method.into() {
+            None if to.iter().any(has_grid) => Method::Search,
+            None => Method::Rtn,
+            Some(method) => {
+                let without = to.iter().find(|encoding| method != Method::Rtn && !has_grid(encoding));
+                if let Some(encoding) = without {
+                    return Err(QuantizeError::NoGrid { encoding, method: method.name() });
+                }
+                method
+            }
+        };
+        Ok(Self { to, method, scale: DType::F16 })
     }
 
     /// The same with scales of this type in groups: a folder's scales have the type of its other
@@ -110,7 +120,8 @@ fn quantises(encoding: &Encoding) -> bool {
 }
 
 /// The encodings to quantise to, in the order of their names.
-fn known() -> Vec<&'static str> {
+pub fn known() -> Vec<&'static str> {
+    amk_kernels::link();
     let mut known: Vec<_> = Encoding::all().filter(|encoding| quantises(encoding)).collect();
     known.sort_by_key(|encoding| (is_of_groups(encoding), encoding.name.split(':').next(), encoding.block));
     known.into_iter().map(|encoding| encoding.name).collect()

@@ -19,12 +19,25 @@ fn targets_are_named() {
     }
     assert!(!unknown.contains("bf16") && !unknown.contains("zero"), "{unknown}");
     assert_eq!(recipe(&["int4:64", "Q4_0"], Method::Rtn), "`int4:64` and `Q4_0` are not encodings of one kind of file");
-    assert_eq!(
-        recipe(&["Q4_K"], Method::Gptq),
-        "blocks of Q4_K have more than one scale, which `gptq` does not choose; take `rtn`"
-    );
+    for name in ["Q4_K", "Q5_K", "Q6_K"] {
+        let why = "have a scale for each of several groups, which `gptq` does not choose; take `--method rtn`";
+        assert_eq!(recipe(&[name], Method::Gptq), format!("blocks of {name} {why}"));
+    }
+    for name in ["IQ4_NL", "MXFP4"] {
+        let why = "are not whole multiples of their block's scale, which `search` does not choose; take `--method rtn`";
+        assert_eq!(recipe(&[name], Method::Search), format!("elements of {name} {why}"));
+    }
     let error = quantize(Vec::new(), Method::Gptq, &mut |_, _| {}).expect_err("refused").to_string();
     assert_eq!(error, "`gptq` needs a text to calibrate on");
+}
+
+#[test]
+fn a_method_that_is_not_named_is_the_best_that_an_encoding_takes() {
+    let method = |names: &[&str]| Recipe::new(names, None).unwrap().method();
+    for name in ["Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4"] {
+        assert_eq!(method(&[name]), Method::Rtn, "{name}");
+    }
+    assert_eq!([method(&["int4:64"]), method(&["Q4_0"]), method(&["Q4_K", "Q4_0"])], [Method::Search; 3]);
 }
 
 #[test]
