@@ -13,7 +13,7 @@ use amk_models::tokenizer::SpecialTokens;
 use amk_models::weights::StoredTensor;
 use amk_quantize::{
     Calibration, Method, Output, Quantized, Recipe, Rest, Stage, Task, convert_rest, is_projection, known, quantize,
-    quantize_calibrated, size,
+    quantize_calibrated, size, size_of_result,
 };
 use amk_run::named::NamedModel;
 use amk_run::perplexity::{Perplexity, Windows, perplexity};
@@ -111,7 +111,7 @@ impl Quantize {
         let written = output.write(&quantized, &mut |done| bar.set_position((done * 100.0) as u64));
         bar.finish_and_clear();
         written?;
-        self.report(&quantized, size(&source.path), before.zip(after))?;
+        self.report(&quantized, size(&source.tensors), before.zip(after))?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -199,7 +199,7 @@ impl Quantize {
             tell(&table.to_string());
         }
         let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-        let after = size(&self.output);
+        let after = size_of_result(&self.output);
         let mut text = format!("size {:.1} MiB, before {:.1} MiB\n", mib(after), mib(before));
         text.push_str(&match measured {
             Some((before, after)) => format!(

@@ -103,6 +103,16 @@ fn every_encoding_in_the_help_has_a_method_of_its_own() {
 }
 
 #[test]
+fn the_size_before_is_that_of_the_weights() {
+    let model = wide_llama();
+    std::fs::write(model.path().join("other.bin"), vec![0; 8 << 20]).unwrap();
+    let (out, folder) = succeeds(&model, &["--to", "int8:64", "-q"]);
+    let mib = |file: PathBuf| std::fs::metadata(file).unwrap().len() as f64 / f64::from(1 << 20);
+    let [before, after] = [model.path(), &folder].map(|path| mib(path.join("model.safetensors")));
+    assert!(out.starts_with(&format!("size {after:.1} MiB, before {before:.1} MiB\n")), "{out}");
+}
+
+#[test]
 fn what_cannot_be_quantised_is_refused() {
     let (model, wide) = (tiny_llama(), wide_llama());
     let new = model.path().join("new");

@@ -1,6 +1,7 @@
 //! Files that appear whole or not at all.
 
 use crate::error::QuantizeError;
+use amk_models::weights::TensorSet;
 use std::fs;
 use std::path::Path;
 
@@ -35,11 +36,18 @@ pub(crate) fn appear(path: &Path, make: impl FnOnce(&Path) -> Result<(), Quantiz
     fs::rename(made, path).map_err(io("write", path))
 }
 
-/// Bytes of a file, or of all files of a folder.
-pub fn size(path: &Path) -> u64 {
-    let of_entry = |entry: fs::DirEntry| entry.metadata().map_or(0, |about| about.len());
-    match fs::read_dir(path) {
-        Ok(entries) => entries.flatten().map(of_entry).sum(),
-        Err(_) => fs::metadata(path).map_or(0, |about| about.len()),
-    }
+/// Bytes of the files with a checkpoint's weights.
+pub fn size(tensors: &TensorSet) -> u64 {
+    tensors.files().into_iter().map(bytes).sum()
+}
+
+/// Bytes of the files with the weights of a result.
+pub fn size_of_result(path: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(path) else { return bytes(path) };
+    let files = entries.flatten().map(|entry| entry.path());
+    files.filter(|file| file.extension().is_some_and(|end| end == "safetensors")).map(|file| bytes(&file)).sum()
+}
+
+fn bytes(file: &Path) -> u64 {
+    fs::metadata(file).map_or(0, |about| about.len())
 }

@@ -1,6 +1,7 @@
 //! All tensors of a checkpoint, and the accounting that none is missing, misshaped or left over.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use super::{StoredTensor, StoredType};
 use amk::ir::text::Shown;
@@ -109,6 +110,11 @@ impl TensorSet {
     /// All tensors, by name.
     pub fn iter(&self) -> impl Iterator<Item = &StoredTensor> {
         self.tensors.values()
+    }
+
+    /// The files that hold them.
+    pub fn files(&self) -> BTreeSet<&Path> {
+        self.iter().map(|tensor| tensor.rows.place().file.path()).collect()
     }
 
     /// Bytes of all tensors as stored.
