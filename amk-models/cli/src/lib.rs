@@ -29,6 +29,7 @@ mod positions;
 mod quantize;
 mod sampling;
 mod serve;
+mod signals;
 mod start;
 mod subject;
 mod trace;

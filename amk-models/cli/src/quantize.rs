@@ -3,6 +3,7 @@
 use crate::load::{LoadArgs, cpu_vm};
 use crate::options::{AllowArg, CpuSchedule, ScheduleArg, ThreadsArg, print, progress_bar, table_of, tell};
 use crate::perplexity::read;
+use crate::signals::Signals;
 use amk::ir::DType;
 use amk::rows::PoolSize;
 use amk::session::Session;
@@ -10,15 +11,15 @@ use amk::{Encoding, Token};
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::Model;
 use amk_models::tokenizer::SpecialTokens;
-use amk_models::weights::StoredTensor;
+use amk_models::weights::{FileForm, StoredTensor};
 use amk_quantize::{
     Calibration, Method, Output, Quantized, Recipe, Rest, Stage, Task, convert_rest, is_projection, known, quantize,
-    quantize_calibrated, size, size_of_result,
+    quantize_calibrated, remove_unfinished, size, size_of_result,
 };
 use amk_run::named::NamedModel;
 use amk_run::perplexity::{Perplexity, Windows, perplexity};
 use anyhow::{Result, bail};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// Quantise a model's weights.
@@ -107,6 +108,7 @@ impl Quantize {
             model.bindings = quantized.bind(model);
         }
         let after = self.perplexity(model.as_ref(), &texts.evaluation, "perplexity after")?;
+        remove_when_ended()?;
         let bar = progress_bar("writing", self.quiet);
         let written = output.write(&quantized, &mut |done| bar.set_position((done * 100.0) as u64));
         bar.finish_and_clear();
@@ -120,7 +122,18 @@ impl Quantize {
         if self.method == Some(Method::Gptq) && self.calibrate.is_none() {
             bail!("`gptq` needs a text to calibrate on: --calibrate FILE");
         }
-        Ok(Recipe::new(&names, self.method)?)
+        let recipe = Recipe::new(&names, self.method)?;
+        if self.output == Path::new("-") {
+            bail!("a checkpoint is not written to standard output; give a path: -o PATH");
+        }
+        let is_gguf = self.output.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf"));
+        if is_gguf && recipe.form() == FileForm::Folder {
+            let (to, path) = (self.to.join(","), self.output.display());
+            bail!(
+                "{to} is written into a folder, not into a file as {path}; name a folder, or take an encoding of GGUF"
+            );
+        }
+        Ok(recipe)
     }
 
     fn rest(&self, recipe: &Recipe) -> Result<Rest> {
@@ -214,6 +227,21 @@ impl Quantize {
         });
         print(&text)
     }
+}
+
+/// From now on a signal ends the process with nothing left of a result that is being written.
+fn remove_when_ended() -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut signals = {
+        let _in_it = runtime.enter();
+        Signals::listen()?
+    };
+    std::thread::spawn(move || {
+        let code = runtime.block_on(signals.next());
+        let _unfinished = remove_unfinished();
+        std::process::exit(code);
+    });
+    Ok(())
 }
 
 /// The type of scales that go with a checkpoint's embeddings: bf16 where these are not floats.

@@ -4,6 +4,7 @@ use crate::embed::{PoolingArg, embedder};
 use crate::load::cpu_vm;
 use crate::model::SourceArgs;
 use crate::options::{PARALLEL, Place, PlaceArgs, ScheduleArg, ThreadsArg, cuda_rows_vm, tell};
+use crate::signals::Signals;
 use crate::start::Start;
 use amk::rows::PoolSize;
 use amk_models::checkpoint::Checkpoint;
@@ -200,25 +201,9 @@ impl Serve {
 
 /// Completes when the process is asked to end. The second time it ends at once.
 async fn asked_to_end() {
-    signal().await;
-    tokio::spawn(async {
-        signal().await;
-        std::process::exit(130);
+    let Ok(mut signals) = Signals::listen() else { return std::future::pending().await };
+    signals.next().await;
+    tokio::spawn(async move {
+        std::process::exit(signals.next().await);
     });
-}
-
-async fn signal() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut terminate) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
-                _ = terminate.recv() => {}
-            }
-            return;
-        }
-    }
-    // Where there are no signals, nothing asks.
-    let _ = tokio::signal::ctrl_c().await;
 }

@@ -113,6 +113,45 @@ fn the_size_before_is_that_of_the_weights() {
 }
 
 #[test]
+fn places_that_take_no_result_are_refused() {
+    let model = wide_llama();
+    let place = model.path().join("no/such/q");
+    let folder = place.parent().unwrap().display();
+    let expected = format!("cannot write {}: there is no folder {folder}", place.display());
+    assert_eq!(fails(&model, &["--to", "int4:32"], &place), expected);
+    let error = fails(&model, &["--to", "Q4_0"], Path::new("-"));
+    assert_eq!(error, "a checkpoint is not written to standard output; give a path: -o PATH");
+    let error = fails(&model, &["--to", "int4:32"], &model.path().join("q.gguf"));
+    assert!(error.starts_with("int4:32 is written into a folder, not ") && error.contains("q.gguf"), "{error}");
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_leaves_nothing() {
+    let model = wide_llama();
+    // Copies of them take long enough to be interrupted.
+    for number in 0..3000 {
+        std::fs::write(model.path().join(format!("{number}.txt")), "other").unwrap();
+    }
+    let place = tempfile::tempdir().unwrap();
+    let names = || std::fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect::<Vec<_>>();
+    // Whoever runs the tests in the background may ignore the signal, which processes inherit.
+    let mut amk = Command::new("env");
+    amk.args(["--default-signal=INT", env!("CARGO_BIN_EXE_amk"), "quantize", "--to", "int4:32", "-q", "-o"]);
+    let mut run = amk.arg(place.path().join("q")).arg(model.path()).spawn().unwrap();
+    while names().is_empty() && run.try_wait().unwrap().is_none() {
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+    let kill = Command::new("kill").args(["-INT", &run.id().to_string()]).status().unwrap();
+    let code = run.wait().unwrap().code();
+    // A machine that has written all of it by then has nothing to remove.
+    match code {
+        Some(0) => println!("skipped: all was written before the signal came, {kill}"),
+        _ => assert_eq!((code, names().len()), (Some(130), 0), "{:?}", names()),
+    }
+}
+
+#[test]
 fn what_cannot_be_quantised_is_refused() {
     let (model, wide) = (tiny_llama(), wide_llama());
     let new = model.path().join("new");

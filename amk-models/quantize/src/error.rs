@@ -8,7 +8,7 @@ use amk_kernels::encoding::GROUP;
 use amk_models::checkpoint::CheckpointError;
 use amk_models::model::ModelError;
 use amk_models::weights::FormatError;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why weights are not quantised.
 #[derive(Debug, thiserror::Error)]
@@ -90,6 +90,14 @@ pub enum QuantizeError {
         /// The place.
         path: PathBuf,
     },
+    /// The place of the result is in no folder.
+    #[error("cannot write {}: there is no folder {}", path.display(), folder.display())]
+    NoFolder {
+        /// The place.
+        path: PathBuf,
+        /// The folder that it would be in.
+        folder: PathBuf,
+    },
     /// A file cannot be read or written.
     #[error("cannot {action} {}", path.display())]
     Io {
@@ -136,6 +144,19 @@ pub enum QuantizeError {
     /// The source file is damaged.
     #[error(transparent)]
     Format(#[from] FormatError),
+}
+
+impl QuantizeError {
+    /// The same with a file of a result at its place, not where it was made.
+    pub(crate) fn at(mut self, made: &Path, place: &Path) -> Self {
+        if let Self::Io { path, .. } | Self::Safetensors { path, .. } = &mut self
+            && let Ok(below) = path.strip_prefix(made)
+        {
+            // Components, so that nothing below is not a `/` at the end.
+            *path = place.components().chain(below.components()).collect();
+        }
+        self
+    }
 }
 
 fn named(encodings: &[&Encoding]) -> String {

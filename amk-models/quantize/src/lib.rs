@@ -29,6 +29,6 @@ pub use gram::Gram;
 pub use held::{Rest, convert_rest, is_projection};
 pub use method::Method;
 pub use output::Output;
-pub use place::{size, size_of_result};
+pub use place::{Unfinished, remove_unfinished, size, size_of_result};
 pub use quantize::{Progress, Quantized, Stage, Task, quantize, quantize_calibrated};
 pub use recipe::{Recipe, known};
