@@ -4,12 +4,16 @@ use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
 
-/// Words that all threads read together, 512 MiB: more than a last-level cache holds, so that they
-/// come from memory.
+/// Words that all threads read together at least, 512 MiB: more than a last-level cache holds, so
+/// that they come from memory.
 const WORDS: usize = 64 << 20;
 
-/// Words that a thread reads at least, 64 MiB: more than its share of the cache.
+/// Words that a thread reads, 64 MiB, more than its share of the cache, as long as all threads
+/// together read at most [`MOST_WORDS`].
 const WORDS_A_THREAD: usize = 8 << 20;
+
+/// Words that all threads read together at most, 1 GiB: as many as a machine has to spare.
+const MOST_WORDS: usize = 128 << 20;
 
 /// Passes; the best counts, since another process can only slow one down.
 const PASSES: usize = 5;
@@ -18,7 +22,7 @@ const PASSES: usize = 5;
 /// order.
 pub fn read_bandwidth(threads: usize) -> f64 {
     let threads = threads.max(1);
-    let words = (WORDS / threads).max(WORDS_A_THREAD);
+    let words = words_of_each(threads);
     let barrier = Barrier::new(threads);
     let seconds: Vec<[f64; PASSES]> = std::thread::scope(|scope| {
         let run = || {
@@ -39,6 +43,11 @@ pub fn read_bandwidth(threads: usize) -> f64 {
     let slowest = |pass: usize| seconds.iter().map(|thread| thread[pass]).fold(0.0, f64::max);
     let best = (0..PASSES).map(slowest).fold(f64::INFINITY, f64::min);
     (threads * words * size_of::<u64>()) as f64 / best
+}
+
+/// Words that each of the threads reads.
+fn words_of_each(threads: usize) -> usize {
+    threads.saturating_mul(WORDS_A_THREAD).clamp(WORDS, MOST_WORDS) / threads
 }
 
 /// The sum of the words, by the widest registers there are.
@@ -73,6 +82,12 @@ fn sum_lanes(words: &[u64]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_share_a_gibibyte_at_most() {
+        let of = |threads| (words_of_each(threads) * size_of::<u64>()) >> 20;
+        assert_eq!([of(1), of(8), of(16), of(256), of(1024)], [512, 64, 64, 4, 1]);
+    }
 
     #[test]
     fn the_sum_reads_every_word() {

@@ -115,8 +115,8 @@ impl Activations {
 /// Threads of a CPU that compute.
 #[derive(Clone, Copy, Default, clap::Args)]
 pub(crate) struct ThreadsArg {
-    /// CPU threads [default: all cores].
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    /// CPU threads, at most 1024 [default: all cores].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     threads: Option<u32>,
 }
 

@@ -13,7 +13,7 @@ fn refusal(arguments: &[&str]) -> (Option<i32>, String) {
 #[test]
 fn numbers_out_of_range_are_refused_with_their_range() {
     for (arguments, range) in [
-        (["generate", "a", "--threads", "0"], "invalid value '0' for '--threads <N>': 0 is not in 1..=4294967295"),
+        (["generate", "a", "--threads", "0"], "invalid value '0' for '--threads <N>': 0 is not in 1..=1024"),
         (["generate", "a", "-c", "0"], "invalid value '0' for '--context <N>': 0 is not in 1..=4294967295"),
         (["generate", "a", "-n", "-1"], "invalid value '-1' for '--max-tokens <N>': -1 is not in 0..=4294967295"),
         (["generate", "a", "--top-k", "-1"], "invalid value '-1' for '--top-k <K>': -1 is not in 0..=4294967295"),
@@ -22,8 +22,8 @@ fn numbers_out_of_range_are_refused_with_their_range() {
             "invalid value '-1' for '--seed <N>': a seed is a whole number from 0 to 18446744073709551615",
         ),
         (
-            ["bench", "--device", "cpu", "--threads=0"],
-            "invalid value '0' for '--threads <N>': 0 is not in 1..=4294967295",
+            ["bench", "--device", "cpu", "--threads=1025"],
+            "invalid value '1025' for '--threads <N>': 1025 is not in 1..=1024",
         ),
     ] {
         assert_eq!(refusal(&arguments), (Some(2), format!("error: {range}")));
