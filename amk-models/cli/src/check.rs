@@ -8,7 +8,7 @@ use amk::ir::text::{self, Shown};
 use amk::ir::verify::{Message, Verified, certify, verify};
 use amk::registry::{Registry, RegistryError};
 use amk_models::model::{all_instances, find_instance};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use std::fmt::Write as _;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -102,6 +102,9 @@ pub(crate) fn read_program(path: &Path) -> Result<Program> {
         true => source.trim_start().starts_with('{'),
         false => path.extension().is_some_and(|extension| extension == "json"),
     };
+    if !json && text::is_graph(&source) {
+        bail!("{} is a graph, not a program; `amk dump schedule` lowers it", source_name(path));
+    }
     let not_one = || format!("{} is not a program", source_name(path));
     if json { Program::from_json(&source).with_context(not_one) } else { text::parse(&source).with_context(not_one) }
 }

@@ -2,10 +2,11 @@
 
 mod schedule;
 
-use super::check::read_program;
+use super::check::{read_program, read_source};
 use super::options::{Device, InstanceArgs, print};
 use amk::ir::graph::Instance;
 use amk::ir::schedule::{PartialSchedule, Schedule};
+use amk::ir::text::is_graph;
 use amk::ir::{Program, dot, text};
 use amk_cuda::plan::Plan;
 use amk_cuda::{GpuTarget, Precision, TARGETS, plan_for, with_exchange};
@@ -51,11 +52,22 @@ enum What {
     Expansion,
 }
 
+impl What {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Graph => "graph",
+            Self::Program => "program",
+            Self::Schedule => "schedule",
+            Self::Expansion => "expansion",
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// Text for reading; of programs, the `.amk` format.
     Amk,
-    /// JSON.
+    /// JSON, of programs and graphs.
     Json,
     /// The DOT language, of programs.
     Dot,
@@ -66,6 +78,7 @@ const DEFAULT_TARGET: &str = "h200";
 
 impl Dump {
     pub(crate) fn run(self) -> Result<ExitCode> {
+        self.refuse_idle_options()?;
         if self.target.is_some() && self.device == Device::Cpu {
             bail!("--target names a GPU; add --device cuda");
         }
@@ -75,6 +88,24 @@ impl Dump {
             What::Graph | What::Expansion => self.print_graph()?,
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    /// Refuses options that what is printed does not depend on.
+    fn refuse_idle_options(&self) -> Result<()> {
+        const LOWERED: &[What] = &[What::Program, What::Schedule];
+        let given = [
+            ("--schedule", self.instance.schedule.is_some(), LOWERED),
+            ("--workers", self.instance.workers.is_some(), LOWERED),
+            ("--device", self.device == Device::Cuda, LOWERED),
+            ("--target", self.target.is_some(), LOWERED),
+            ("--why", self.why, &[What::Schedule]),
+            ("--format json", self.format == Format::Json, &[What::Program, What::Graph]),
+            ("--format dot", self.format == Format::Dot, &[What::Program]),
+        ];
+        let idle = given.into_iter().find(|(_, given, of)| *given && !of.contains(&self.what));
+        let Some((option, _, of)) = idle else { return Ok(()) };
+        let of: Vec<String> = of.iter().map(|what| format!("`amk dump {}`", what.name())).collect();
+        bail!("`amk dump {}` has no use for {option}, which is for {}", self.what.name(), of.join(" and "))
     }
 
     fn program(&self) -> Result<Program> {
@@ -120,10 +151,11 @@ impl Dump {
 
     fn print_graph(&self) -> Result<()> {
         if let Some(path) = &self.program {
-            bail!("{} is a program, which has no graph; name a model with --instance", path.display());
-        }
-        if self.device == Device::Cuda {
-            bail!("a graph is the same for all devices; leave out --device");
+            if is_graph(&read_source(path)?) {
+                bail!("{} is a graph already; `amk dump schedule` lowers it", path.display());
+            }
+            let what = self.what.name();
+            bail!("{} is a program, which has no {what}; name a model with --instance", path.display());
         }
         let (family, _) = find_instance(self.instance_name())?;
         let graph = family.kernel.graph()?;
@@ -139,10 +171,8 @@ impl Dump {
                     calls.join(", ")
                 ))
             }
-            (What::Expansion, _) => bail!("an expansion is Rust; leave out --format"),
-            (_, Format::Amk) => print(&graph.to_string()),
             (_, Format::Json) => print(&format!("{}\n", serde_json::to_string_pretty(graph)?)),
-            (_, Format::Dot) => bail!("a graph has no DOT form; use `amk dump program --format dot`"),
+            (_, Format::Amk | Format::Dot) => print(&graph.to_string()),
         }
     }
 }

@@ -36,12 +36,54 @@ fn a_program_comes_from_standard_input_too() {
 
 #[test]
 fn a_program_has_neither_graph_nor_expansion_and_an_expansion_one_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("p.amk");
+    std::fs::write(&file, "program @p\n").unwrap();
     for what in ["graph", "expansion"] {
-        let (code, error) = refusal(&["dump", what, "p.amk"]);
-        assert_eq!((code, error.contains("p.amk is a program, which has no graph")), (Some(1), true), "{error}");
+        let (code, error) = refusal(&["dump", what, file.to_str().unwrap()]);
+        assert_eq!(code, Some(1));
+        assert!(error.contains(&format!("p.amk is a program, which has no {what}; name a model")), "{error}");
     }
     let (code, error) = refusal(&["dump", "expansion", "--format", "json"]);
-    assert_eq!((code, error.contains("leave out --format")), (Some(1), true), "{error}");
+    let why = "`amk dump expansion` has no use for --format json, which is for `amk dump program` and \
+               `amk dump graph`";
+    assert_eq!((code, error), (Some(1), format!("error: {why}\n")));
+}
+
+#[test]
+fn a_graph_is_told_from_a_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("g.amk");
+    std::fs::write(&file, output(&["dump", "graph"])).unwrap();
+    let path = file.to_str().unwrap();
+    for (arguments, why) in [
+        (&["check"][..], "is a graph, not a program; `amk dump schedule` lowers it"),
+        (&["dump", "program"], "is a graph, not a program; `amk dump schedule` lowers it"),
+        (&["dump", "graph"], "is a graph already; `amk dump schedule` lowers it"),
+    ] {
+        let refused = refusal(&[arguments, &[path]].concat());
+        assert_eq!(refused, (Some(1), format!("error: {path} {why}\n")));
+    }
+}
+
+#[test]
+fn options_that_what_is_printed_does_not_depend_on_are_refused() {
+    let lowered = "`amk dump program` and `amk dump schedule`";
+    for (what, option, of) in [
+        ("graph", &["--workers", "3"][..], lowered),
+        ("graph", &["--schedule", "nosuch.json"], lowered),
+        ("graph", &["--target", "l4"], lowered),
+        ("graph", &["--why"], "`amk dump schedule`"),
+        ("graph", &["--format", "dot"], "`amk dump program`"),
+        ("expansion", &["--device", "cuda"], lowered),
+        ("program", &["--why"], "`amk dump schedule`"),
+        ("schedule", &["--format", "json"], "`amk dump program` and `amk dump graph`"),
+        ("schedule", &["--format", "dot"], "`amk dump program`"),
+    ] {
+        let (code, error) = refusal(&[&["dump", what], option].concat());
+        let expected = format!("error: `amk dump {what}` has no use for {}", option[0]);
+        assert!(code == Some(1) && error.starts_with(&expected) && error.ends_with(&format!("for {of}\n")), "{error}");
+    }
 }
 
 /// The standard output of a run that succeeds.
@@ -114,7 +156,7 @@ fn gpus_that_nobody_knows_and_options_that_say_nothing_are_refused() {
     let (code, error) = refusal(&["dump", "program", "--target", "h200"]);
     assert!(code == Some(1) && error.contains("add --device cuda"), "{error}");
     let (code, error) = refusal(&["dump", "graph", "--device", "cuda"]);
-    assert!(code == Some(1) && error.contains("leave out --device"), "{error}");
+    assert!(code == Some(1) && error.contains("has no use for --device"), "{error}");
     let (code, error) = refusal(&["dump", "program", "p.amk", "--device", "cuda"]);
     assert!(code == Some(2) && error.contains("cannot be used with"), "{error}");
 }
