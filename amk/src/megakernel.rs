@@ -75,8 +75,20 @@ pub enum MegakernelError {
     },
 }
 
+/// The errors, each text once and with its number: every layer of a model has the same.
 fn lines(errors: &[GraphError]) -> String {
-    errors.iter().map(GraphError::to_string).collect::<Vec<_>>().join("\n")
+    let mut texts: Vec<(String, usize)> = Vec::new();
+    for text in errors.iter().map(GraphError::to_string) {
+        match texts.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, count)) => *count += 1,
+            None => texts.push((text, 1)),
+        }
+    }
+    let line = |(text, count): &(String, usize)| match count {
+        1 => text.clone(),
+        _ => format!("{text}\n  note: {count} times"),
+    };
+    texts.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 impl Megakernel {

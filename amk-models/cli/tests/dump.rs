@@ -86,6 +86,16 @@ fn options_that_what_is_printed_does_not_depend_on_are_refused() {
     }
 }
 
+#[test]
+fn an_error_that_every_layer_has_is_told_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("s.json");
+    std::fs::write(&file, r#"{"fuse": [{"op": "attention", "into": "consumers"}]}"#).unwrap();
+    let (code, error) = refusal(&["check", "--instance", "llama.smollm2_135m", "--schedule", file.to_str().unwrap()]);
+    assert_eq!((code, error.matches("AMK0613").count()), (Some(1), 1), "{error}");
+    assert!(error.contains("note: 30 times"), "{error}");
+}
+
 /// The standard output of a run that succeeds.
 fn output(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_amk")).args(arguments).output().unwrap();
