@@ -32,7 +32,7 @@ pub(crate) struct Check {
     #[arg(long)]
     certify: bool,
     /// Write the certificate of an accepted program to a file, as JSON; checks it as `--certify`
-    /// does.
+    /// does. For one program: a file, or --instance.
     #[arg(long, value_name = "FILE")]
     certificate: Option<PathBuf>,
     #[command(flatten)]
@@ -53,6 +53,9 @@ impl Check {
             Some(name) => vec![find_instance(name)?],
             None => all_instances().collect(),
         };
+        if self.certificate.is_some() && instances.len() > 1 {
+            bail!("--certificate is for one program; of {} name one with --instance", instances.len());
+        }
         for (family, instance) in instances {
             let schedule = self.instance.schedule(&family, &instance, |fields| fields.over(Schedule::default()))?;
             let lowered = family.kernel.lower(&instance, Some(&schedule))?;

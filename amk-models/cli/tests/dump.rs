@@ -87,6 +87,15 @@ fn options_that_what_is_printed_does_not_depend_on_are_refused() {
 }
 
 #[test]
+fn a_certificate_is_of_one_program() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("c.json");
+    let (code, error) = refusal(&["check", "--certificate", file.to_str().unwrap()]);
+    assert!(code == Some(1) && error.starts_with("error: --certificate is for one program; of "), "{error}");
+    assert!(error.ends_with(" name one with --instance\n") && !file.exists(), "{error}");
+}
+
+#[test]
 fn an_error_that_every_layer_has_is_told_once() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("s.json");
