@@ -5,6 +5,7 @@ use amk::measure::read_bandwidth;
 use amk::registry::Registry;
 use amk_cuda as cuda;
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
+use amk_models::chain::Chain;
 use amk_run::open::cores;
 use anyhow::Result;
 use std::process::ExitCode;
@@ -30,7 +31,10 @@ impl Doctor {
         }
         match Cache::from_env() {
             Ok(cache) => {
-                good("cache", &cache.folder(&SMOLLM2_135M_INSTRUCT).display().to_string())?;
+                match cache.try_write() {
+                    Ok(()) => good("cache", &cache.folder(&SMOLLM2_135M_INSTRUCT).display().to_string())?,
+                    Err(error) => bad("cache", &Chain(&error).to_string())?,
+                }
                 match cache.find(&SMOLLM2_135M_INSTRUCT) {
                     Some(path) => good("default model", &path.display().to_string())?,
                     None => bad("default model", "not fetched yet; `amk generate` fetches it once")?,

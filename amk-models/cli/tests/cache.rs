@@ -34,6 +34,26 @@ fn broken_hub(folder: &Path) -> String {
     address
 }
 
+#[test]
+fn a_cache_that_cannot_be_written_is_missing() {
+    let doctor = |cache: &Path| {
+        let mut amk = Command::new(env!("CARGO_BIN_EXE_amk"));
+        let output = amk.args(["doctor", "--quick"]).env("AMK_CACHE", cache).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.lines().find(|line| line.contains(" cache ")).unwrap_or_else(|| panic!("{text}")).to_owned()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (file, new) = (folder.path().join("file"), folder.path().join("new"));
+    std::fs::write(&file, "").unwrap();
+    let line = doctor(&file);
+    assert!(
+        line.starts_with("missing cache ") && line.contains(&format!("cannot write {}: ", file.display())),
+        "{line}"
+    );
+    assert!(doctor(&new).starts_with("ok      cache "));
+    assert_eq!(std::fs::read_dir(&new).unwrap().count(), 0);
+}
+
 /// The error of `amk generate` with this cache.
 fn error(cache: &Path, hub: &str) -> String {
     let mut amk = Command::new(env!("CARGO_BIN_EXE_amk"));

@@ -134,6 +134,17 @@ impl Cache {
         root(|name| std::env::var_os(name)).map(Self::at).ok_or(CacheError::NoFolder)
     }
 
+    /// Creates the folder where there is none, and tries to write into it.
+    ///
+    /// # Errors
+    /// [`CacheError::Io`].
+    pub fn try_write(&self) -> Result<(), CacheError> {
+        let fail = |path: &Path, source| CacheError::Io { path: path.to_owned(), source };
+        std::fs::create_dir_all(&self.root).map_err(|error| fail(&self.root, error))?;
+        let file = self.root.join(format!(".try-{}", std::process::id()));
+        std::fs::write(&file, "").and_then(|()| std::fs::remove_file(&file)).map_err(|error| fail(&self.root, error))
+    }
+
     /// The cache in the folder `root`, which need not exist.
     pub fn at(root: PathBuf) -> Self {
         Self { root }
