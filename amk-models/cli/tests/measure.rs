@@ -14,7 +14,7 @@ fn positions_and_steps_that_do_not_fit_are_refused_by_the_name_of_their_option()
     assert_eq!(bench(&["-n", "4294967295"]), "--steps is 4294967295, but the model's context has room for 256");
     assert_eq!(
         bench(&["-n", "6", "--positions", "251"]),
-        "none of --positions fits the model's context; use at most 250"
+        "none of --positions leaves room for 6 steps in the model's context; use at most 250"
     );
 }
 
@@ -54,6 +54,8 @@ fn a_cpu_times_the_positions_that_it_is_asked_for() {
     assert_eq!(of("bytes")[1] - of("bytes")[0], 100 * 2 * 2 * 2 * 16 * 4);
     let table = succeeds("bench", &model, &["-n", "4", "--positions", "0,300", "--threads", "1"]);
     assert!(table.contains(": position 300 is outside the model's context\n"), "{table}");
+    let table = succeeds("bench", &model, &["-n", "4", "--positions", "0,255", "--threads", "1"]);
+    assert!(table.contains(": position 255 leaves no room for 4 steps in the model's context\n"), "{table}");
 }
 
 #[test]
@@ -68,6 +70,21 @@ fn a_cpu_times_rows_and_prompts_and_draws_them() {
     assert_eq!(steps, [&serde_json::json!({ "prompt": { "tokens": 8 } }), &decode(1), &decode(3)]);
     let picture = std::fs::read_to_string(picture).unwrap();
     assert!(picture.starts_with("<svg") && picture.contains("3 rows at 0"), "{picture}");
+}
+
+#[test]
+fn files_that_cannot_be_written_are_refused_before_a_model_is_looked_for() {
+    let model = tempfile::tempdir().unwrap();
+    let path = model.path().join("no/such/times.json");
+    let path = path.to_str().unwrap();
+    for option in ["--json", "--svg"] {
+        let error = fails("bench", &model, &["--rows", "1", option, path]);
+        assert!(error.starts_with(&format!("cannot write {path}: ")), "{error}");
+    }
+    // What can be is not made before there are times.
+    let path = model.path().join("times.json");
+    fails("bench", &model, &["--json", path.to_str().unwrap()]);
+    assert!(!path.exists());
 }
 
 #[test]

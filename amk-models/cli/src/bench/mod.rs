@@ -108,6 +108,10 @@ const GATE_STEPS: u32 = 8;
 impl Bench {
     pub(crate) fn run(self) -> Result<ExitCode> {
         self.activations.require_on(self.device)?;
+        // Before anything is measured in vain.
+        for path in [&self.json, &self.svg].into_iter().flatten() {
+            check_writable(path)?;
+        }
         match self.device {
             _ if self.has_rows() => self.rows_of_all()?,
             Device::Cpu => self.cpu()?,
@@ -161,11 +165,18 @@ impl Bench {
         let last = last_start(self.steps, limit)?;
         let (positions, outside): (Vec<u32>, Vec<u32>) = self.positions.iter().partition(|&&position| position <= last);
         if positions.is_empty() {
-            bail!("none of --positions fits the model's context; use at most {last}");
+            bail!(
+                "none of --positions leaves room for {} steps in the model's context; use at most {last}",
+                self.steps
+            );
         }
         if self.shows_text() {
             for position in outside {
-                print(&format!("{name}: position {position} is outside the model's context\n"))?;
+                let what = match position < limit {
+                    true => format!("leaves no room for {} steps in", self.steps),
+                    false => "is outside".to_owned(),
+                };
+                print(&format!("{name}: position {position} {what} the model's context\n"))?;
             }
         }
         Ok(positions)
@@ -189,6 +200,21 @@ fn write_json(path: Option<&Path>, what: &impl Serialize) -> Result<()> {
         return print(&text);
     }
     write(path, &text)
+}
+
+/// Refuses a file that cannot be written, and leaves the place as it is.
+fn check_writable(path: &Path) -> Result<()> {
+    // Whoever reads a pipe would see its end.
+    let (there, special) = path.metadata().map_or((false, false), |about| (true, !about.is_file() && !about.is_dir()));
+    if path == Path::new("-") || special {
+        return Ok(());
+    }
+    let opened = std::fs::OpenOptions::new().append(true).create(true).open(path);
+    opened.with_context(|| format!("cannot write {}", path.display()))?;
+    if !there {
+        let _ = std::fs::remove_file(path);
+    }
+    Ok(())
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
