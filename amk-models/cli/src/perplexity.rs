@@ -107,7 +107,8 @@ impl Perplexity {
             });
             return Ok(write(&format!("{line}\n"))?);
         }
-        write(&format!("perplexity {:.4} ± {:.4}\n", found.value(), found.error()))?;
+        let error = found.error().map_or_else(String::new, |error| format!(" ± {error:.4}"));
+        write(&format!("perplexity {:.4}{error}\n", found.value()))?;
         if !self.quiet {
             let rate = tokens as f64 / seconds.max(f64::MIN_POSITIVE);
             tell(&format!("[{tokens} tokens at {rate:.1} a second; windows of {context} every {stride}]"));

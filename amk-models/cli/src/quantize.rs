@@ -216,10 +216,10 @@ impl Quantize {
         let mut text = format!("size {:.1} MiB, before {:.1} MiB\n", mib(after), mib(before));
         text.push_str(&match measured {
             Some((before, after)) => format!(
-                "perplexity {:.4}, before {:.4} ± {:.4}: {:.4} of it, over {} tokens\n",
+                "perplexity {:.4}, before {:.4}{}: {:.4} of it, over {} tokens\n",
                 after.value(),
                 before.value(),
-                before.error(),
+                before.error().map_or_else(String::new, |error| format!(" ± {error:.4}")),
                 after.value() / before.value(),
                 after.tokens
             ),

@@ -55,6 +55,15 @@ fn a_text_from_standard_input_is_the_same() {
 }
 
 #[test]
+fn one_token_that_counts_has_no_error() {
+    let model = tiny_llama();
+    let path = text(&model);
+    let line = succeeds("perplexity", &model, &[path.to_str().unwrap(), "-n", "2"]);
+    assert!(line.starts_with("perplexity ") && !line.contains('±'), "{line}");
+    assert_eq!(measured(&model, &["-n", "2"])["error"], Value::Null);
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused() {
     let model = tiny_llama();
     let path = text(&model);

@@ -33,11 +33,12 @@ impl Perplexity {
         self.mean().exp()
     }
 
-    /// The standard error of [`Self::value`], as if the tokens' losses were independent.
-    pub fn error(&self) -> f64 {
-        let count = self.tokens.max(2) as f64;
+    /// The standard error of [`Self::value`], as if the tokens' losses were independent; `None` of
+    /// fewer than two, which say nothing about it.
+    pub fn error(&self) -> Option<f64> {
+        let count = self.tokens as f64;
         let variance = (self.squares / count - self.mean().powi(2)).max(0.0);
-        self.value() * (variance / (count - 1.0)).sqrt()
+        (self.tokens > 1).then(|| self.value() * (variance / (count - 1.0)).sqrt())
     }
 
     /// The mean loss in nats.
@@ -170,6 +171,8 @@ mod tests {
         let sum: f64 = (0..5).chain([3, 4, 3, 4, 3]).map(expected).sum();
         assert_eq!(cut.tokens, 10);
         assert!((cut.mean() - sum / 10.0).abs() < 1e-12, "{cut:?}");
+        assert!(cut.error().is_some_and(|error| error > 0.0));
+        assert_eq!([run(1, 6, 2), run(2, 6, 2)].map(|few| few.error()), [None; 2]);
         assert_eq!([run(0, 6, 2), run(1, 6, 2)].map(|none| (none.tokens, none.value())), [(0, 1.0); 2]);
     }
 
