@@ -20,6 +20,15 @@ fn refused(path: &Path) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
+#[cfg(unix)]
+#[test]
+fn what_is_neither_file_nor_folder_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    assert!(refused(&pipe).ends_with("pipe: is neither a folder nor a GGUF file\n"));
+}
+
 #[test]
 fn families_are_listed_with_what_is_modelled_of_their_configs() {
     let text = out(&[]);

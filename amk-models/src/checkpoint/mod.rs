@@ -104,9 +104,10 @@ impl Checkpoint {
     /// # Errors
     /// As [`Self::open`].
     pub fn open_allowing(path: &Path, allowed: &AllowedFields) -> Result<Self, CheckpointError> {
+        // Reading what is neither, such as a pipe, may not end.
         let mut checkpoint = if path.is_dir() {
             open_folder(path, allowed)?
-        } else if gguf::is_one(path) {
+        } else if path.is_file() && gguf::is_one(path) {
             gguf::open(path, allowed)?
         } else {
             let reason = not_a_checkpoint(path);
