@@ -19,8 +19,8 @@ pub struct Import {
     pub fields: &'static [(&'static str, &'static str)],
     /// Fields of published configs that the class does not read.
     pub unread: &'static [&'static str],
-    /// Sizes that configs may leave out, with the class's own.
-    pub defaults: &'static [(&'static str, u32)],
+    /// Sizes that configs may leave out, with what they are then.
+    pub defaults: &'static [(&'static str, Absent)],
     /// `head_dim` where the config has none; otherwise `hidden_size / num_attention_heads`.
     pub head_dim: Option<usize>,
     /// The field of the norms' epsilon, and its value where the config has none.
@@ -62,6 +62,15 @@ pub struct Import {
     pub names: &'static [(&'static str, &'static str)],
     /// Tensors that are several of the page's, one below the other.
     pub fused: &'static [Fused],
+}
+
+/// What a size is that a config leaves out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absent {
+    /// The class's own.
+    Number(u32),
+    /// As large as another field.
+    As(&'static str),
 }
 
 /// A text model in a larger one, of which the rest is not computed.
@@ -386,6 +395,11 @@ impl Import {
         names: &[],
         fused: &[],
     };
+}
+
+impl Absent {
+    /// As many key and value heads as query heads.
+    pub const KV_HEADS: (&'static str, Self) = ("num_key_value_heads", Self::As("num_attention_heads"));
 }
 
 impl Fixed {

@@ -10,7 +10,7 @@ use super::hugging_face_rope::{by_kind, rope};
 use super::known_fields::{HARMLESS, MUST_BE_NEUTRAL, is_bookkeeping, is_own_class};
 use super::quantization::quantization;
 use super::{AllowedFields, ConfigError, MAX_DIMENSION, MAX_LENGTH, ModelConfig, Refusal, Rope, RopeScaling};
-use crate::import::{Activation, Import, Known, Number, Size, Unlisted, Window};
+use crate::import::{Absent, Activation, Import, Known, Number, Size, Unlisted, Window};
 use crate::models::imports;
 
 impl ModelConfig {
@@ -82,8 +82,12 @@ fn spell_usually(fields: &mut Fields, import: &Import) {
             fields.put(usual, value);
         }
     }
-    for &(field, value) in import.defaults {
-        fields.put_default(field, value.into());
+    for &(field, absent) in import.defaults {
+        match absent {
+            Absent::Number(number) => fields.put_default(field, number.into()),
+            // Where that one is missing, too, its own absence is refused.
+            Absent::As(other) => fields.put_default(field, fields.peek(other).cloned().unwrap_or_default()),
+        }
     }
 }
 
@@ -122,7 +126,7 @@ fn read(fields: &mut Fields, import: &'static Import) -> ModelConfig {
         hidden_size,
         layers,
         heads,
-        kv_heads: kv_heads(fields, import, heads),
+        kv_heads: kv_heads(fields, heads),
         head_dim,
         ffn_size: ffn_size(fields, import),
         context_len,
@@ -266,11 +270,11 @@ fn check_class(fields: &mut Fields, import: &Import) {
     }
 }
 
-/// transformers takes null as one key and value head per query head; it has other defaults for an
-/// absent field, which no published config relies on, so absence is refused where they differ.
-fn kv_heads(fields: &mut Fields, import: &Import, heads: usize) -> usize {
+/// transformers takes null as one key and value head per query head. Classes have other defaults for
+/// an absent field; a kind of checkpoint whose configs leave it out says its own.
+fn kv_heads(fields: &mut Fields, heads: usize) -> usize {
     const FIELD: &str = "num_key_value_heads";
-    if import.model_type != Import::LLAMA.model_type && fields.peek(FIELD).is_none() {
+    if fields.peek(FIELD).is_none() {
         fields.refuse(FIELD, &Value::Null, "is missing");
     }
     fields.size(FIELD, MAX_DIMENSION).unwrap_or(heads)

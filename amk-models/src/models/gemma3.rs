@@ -3,7 +3,7 @@
 
 use super::kv::KvCache;
 use super::parts::{Attention, Ends, HeadNorms, Mlp, PreAndPostNorms, Rotary};
-use crate::import::{Activation, Form, Gguf, Import, Inside, LayerFlag, Local, Number, Window};
+use crate::import::{Absent, Activation, Form, Gguf, Import, Inside, LayerFlag, Local, Number, Window};
 use amk::prelude::*;
 use amk_kernels::{
     add, attention, embed, gelu_mul, head_norm, kv_append, linear, rms_norm, rope, scale, window_attention,
@@ -64,11 +64,11 @@ const WITH_IMAGES: Import = Import {
         "vision_config",
     ],
     defaults: &[
-        ("vocab_size", 262_208),
-        ("num_attention_heads", 8),
-        ("num_key_value_heads", 4),
-        ("max_position_embeddings", 131_072),
-        ("sliding_window", 4096),
+        ("vocab_size", Absent::Number(262_208)),
+        ("num_attention_heads", Absent::Number(8)),
+        ("num_key_value_heads", Absent::Number(4)),
+        ("max_position_embeddings", Absent::Number(131_072)),
+        ("sliding_window", Absent::Number(4096)),
     ],
     ..TEXT
 };

@@ -3,13 +3,13 @@
 
 use super::kv::KvCache;
 use super::parts::{Ends, Layer, Rotary};
-use crate::import::{FUSED_GATE_UP, FUSED_QKV, Fixed, Gguf, Import, Known, Pairs, Rotation, Window};
+use crate::import::{Absent, FUSED_GATE_UP, FUSED_QKV, Fixed, Gguf, Import, Known, Pairs, Rotation, Window};
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, kv_append, linear, rms_norm, rope, silu_mul};
 
 /// What checkpoints call it.
 pub const IMPORTS: &[Import] = &[
-    Import::LLAMA,
+    Import { defaults: &[Absent::KV_HEADS], ..Import::LLAMA },
     Import {
         model_type: "mistral",
         class: "MistralForCausalLM",
@@ -33,7 +33,7 @@ pub const IMPORTS: &[Import] = &[
             ..Gguf::of("phi3")
         }),
         unread: &["full_attn_mod", "interpolate_factor"],
-        defaults: &[("original_max_position_embeddings", 4096)],
+        defaults: &[("original_max_position_embeddings", Absent::Number(4096))],
         eps: ("rms_norm_eps", 1e-5),
         rotation: Rotation { part: Some(1.0), pairs: Pairs::Halves },
         window: Window::Stated(None),

@@ -114,8 +114,14 @@ fn absent_fields_have_the_defaults_of_transformers() {
     let config = read(&with(tiny_config(), json!({"rms_norm_eps": null, "num_key_value_heads": null}))).unwrap();
     assert_eq!((config.norm_eps, config.kv_heads), (1e-6, 2));
     assert_eq!((config.rope.theta, config.activation), (10_000.0, Activation::Silu));
-    let mut config = qwen3();
-    config.as_object_mut().unwrap().remove("head_dim");
+    let without = |mut config: Value, field: &str| {
+        config.as_object_mut().unwrap().remove(field);
+        config
+    };
+    // A default that is another field, which a kind of checkpoint has or has not.
+    assert_eq!(read(&without(tiny_config(), "num_key_value_heads")).unwrap().kv_heads, 2);
+    refused(&without(qwen3(), "num_key_value_heads"), "num_key_value_heads", "is missing");
+    let config = without(qwen3(), "head_dim");
     assert_eq!(read(&config).unwrap().head_dim, 128);
 }
 
