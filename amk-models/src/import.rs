@@ -57,8 +57,8 @@ pub struct Import {
     pub flags: &'static [Flag],
     /// Fields that must have a value, because the page computes nothing else.
     pub fixed: &'static [Fixed],
-    /// Other names of a folder's tensors: below `model.layers.{l}.` or from the start, the
-    /// beginnings of names without `.weight` or `.bias`, and what the page calls them.
+    /// Other names of a folder's tensors, the beginnings of names without `.weight` or `.bias`, and
+    /// what the page calls them: first one from the start, then one below `model.layers.{l}.`.
     pub names: &'static [(&'static str, &'static str)],
     /// Tensors that are several of the page's, one below the other.
     pub fused: &'static [Fused],

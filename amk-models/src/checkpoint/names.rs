@@ -5,6 +5,8 @@ use crate::weights::{FormatError, StoredTensor, TensorSet};
 
 /// The prefix of a decoder's tensors, which checkpoints of the decoder alone leave out.
 const DECODER: &str = "model.";
+/// What the names of its layers begin with then. Other names without the prefix are as they are.
+const LAYERS: &str = "layers.";
 /// The name of the output head, which is none of the decoder's.
 const HEAD: &str = "lm_head.";
 
@@ -17,7 +19,9 @@ pub(super) fn usual(tensors: TensorSet, import: &Import) -> Result<TensorSet, Fo
     let mut usual = TensorSet::default();
     let others = import.inside.map_or(&[][..], |inside| inside.others);
     let is_other = |tensor: &&StoredTensor| others.iter().any(|other| tensor.name().starts_with(other));
-    let is_bare = import.inside.is_none() && !tensors.iter().any(|tensor| tensor.name().starts_with(DECODER));
+    let any = |start: &str| tensors.iter().any(|tensor| tensor.name().starts_with(start));
+    let is_bare = import.inside.is_none() && !any(DECODER) && any(LAYERS);
+    usual.without_prefix = is_bare.then_some(DECODER);
     for tensor in tensors.iter().filter(|tensor| !is_other(tensor)) {
         let mut tensor = tensor.clone();
         if is_bare && !tensor.name.starts_with(HEAD) {
@@ -35,11 +39,18 @@ pub(super) fn usual(tensors: TensorSet, import: &Import) -> Result<TensorSet, Fo
 fn usual_name(name: &str, import: &Import) -> String {
     let inside = import.inside.map_or(&[][..], |inside| inside.names);
     let name = replaced_start(name, inside).unwrap_or_else(|| name.to_owned());
-    let layer = name.strip_prefix("model.layers.").and_then(|rest| rest.split_once('.'));
-    let found = match layer {
-        Some((layer, rest)) => replaced_start(rest, import.names).map(|rest| format!("model.layers.{layer}.{rest}")),
-        None => replaced_start(&name, import.names),
+    // Names below a layer may begin as one from the start does.
+    let of_layer = |name: &str| {
+        let (layer, rest) = name.strip_prefix("model.layers.")?.split_once('.')?;
+        Some((layer.to_owned(), rest.to_owned()))
     };
+    let name = match of_layer(&name) {
+        None => replaced_start(&name, import.names).unwrap_or(name),
+        Some(_) => name,
+    };
+    let found = of_layer(&name).and_then(|(layer, rest)| {
+        replaced_start(&rest, import.names).map(|rest| format!("model.layers.{layer}.{rest}"))
+    });
     found.unwrap_or(name)
 }
 
@@ -49,4 +60,25 @@ fn replaced_start(name: &str, names: &[(&str, &str)]) -> Option<String> {
         let rest = name.strip_prefix(from)?;
         rest.starts_with('.').then(|| format!("{to}{rest}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_replaced_from_the_start_and_then_below_a_layer() {
+        let names = &[("gpt_neox", "model"), ("embed_out", "lm_head"), ("attention.dense", "self_attn.o_proj")];
+        let import = Import { names, ..Import::LLAMA };
+        for (name, usual) in [
+            ("gpt_neox.layers.3.attention.dense.weight", "model.layers.3.self_attn.o_proj.weight"),
+            ("gpt_neox.layers.3.attention.dense_h.weight", "model.layers.3.attention.dense_h.weight"),
+            ("gpt_neox.norm.bias", "model.norm.bias"),
+            ("embed_out.weight", "lm_head.weight"),
+            ("model.layers.3.embed_out.weight", "model.layers.3.lm_head.weight"),
+            ("other.weight", "other.weight"),
+        ] {
+            assert_eq!(usual_name(name, &import), usual);
+        }
+    }
 }

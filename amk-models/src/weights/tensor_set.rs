@@ -22,16 +22,20 @@ const LISTED_NAMES: usize = 5;
 pub struct TensorSet {
     tensors: BTreeMap<String, StoredTensor>,
     claimed: BTreeSet<String>,
+    /// What the names begin with and those in the files do not.
+    pub(crate) without_prefix: Option<&'static str>,
 }
 
 /// A checkpoint's tensors do not fit the model's layout.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TensorError {
     /// The layout names a tensor the checkpoint does not have.
-    #[error("tensor `{name}` is missing")]
+    #[error("tensor `{name}` is missing{}", looked_for(written.as_ref()))]
     Missing {
         /// Its name.
         name: String,
+        /// What the files would call it, where that is another name.
+        written: Option<String>,
     },
     /// A tensor's shape differs from the layout's.
     #[error("tensor `{name}` has shape {found:?}, the config says {expected:?}")]
@@ -65,6 +69,12 @@ pub enum TensorError {
         /// The tensor that it must equal.
         original: String,
     },
+}
+
+fn looked_for(written: Option<&String>) -> String {
+    written.map_or_else(String::new, |written| {
+        format!(": the checkpoint is one of a decoder alone and has no `{written}`")
+    })
 }
 
 fn count(tensors: usize) -> String {
@@ -127,7 +137,7 @@ impl TensorSet {
     /// # Errors
     /// [`TensorError::Missing`], [`TensorError::Shape`] or [`TensorError::Encoding`].
     pub fn claim(&mut self, name: &str, shape: &[usize]) -> Result<StoredTensor, TensorError> {
-        let tensor = self.tensors.get(name).ok_or_else(|| TensorError::Missing { name: name.to_owned() })?;
+        let tensor = self.tensors.get(name).ok_or_else(|| self.missing(name))?;
         if tensor.shape != shape {
             return Err(TensorError::Shape {
                 name: name.to_owned(),
@@ -150,7 +160,7 @@ impl TensorSet {
     /// the two differ.
     pub fn claim_duplicate(&mut self, name: &str, original: &str) -> Result<(), TensorError> {
         let Some(duplicate) = self.tensors.get(name) else { return Ok(()) };
-        let source = self.tensors.get(original).ok_or_else(|| TensorError::Missing { name: original.to_owned() })?;
+        let source = self.tensors.get(original).ok_or_else(|| self.missing(original))?;
         let equal = duplicate.shape == source.shape
             && duplicate.stored_type == source.stored_type
             && duplicate.column_order == source.column_order
@@ -160,6 +170,11 @@ impl TensorSet {
         }
         self.claimed.insert(name.to_owned());
         Ok(())
+    }
+
+    fn missing(&self, name: &str) -> TensorError {
+        let written = self.without_prefix.and_then(|prefix| name.strip_prefix(prefix)).map(str::to_owned);
+        TensorError::Missing { name: name.to_owned(), written }
     }
 
     /// Confirms that every tensor was claimed, except the harmless `*.rotary_emb.inv_freq`.

@@ -99,7 +99,7 @@ fn stored_types_decode_to_the_same_values() {
 fn a_missing_tensor_is_refused() {
     let folder = folder(|tensors| tensors.retain(|(name, _)| name != "model.norm.weight"));
     let error = open_and_claim(&folder).unwrap_err();
-    assert_eq!(error, TensorError::Missing { name: "model.norm.weight".to_owned() });
+    assert_eq!(error, TensorError::Missing { name: "model.norm.weight".to_owned(), written: None });
 }
 
 #[test]
@@ -114,6 +114,34 @@ fn a_decoder_alone_has_names_without_a_prefix() {
     config["architectures"] = ["LlamaModel"].into();
     std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
     open_and_claim(&folder).unwrap();
+}
+
+#[test]
+fn a_tensor_that_a_decoder_alone_lacks_is_named_as_it_was_looked_for() {
+    let folder = folder(|tensors| {
+        tensors.retain(|(name, _)| name != "model.norm.weight");
+        for (name, _) in tensors.iter_mut() {
+            *name = name.trim_start_matches("model.").to_owned();
+        }
+    });
+    let error = open_and_claim(&folder).unwrap_err().to_string();
+    let expected = "tensor `model.norm.weight` is missing: the checkpoint is one of a decoder alone and has no \
+                    `norm.weight`";
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn names_below_another_prefix_stay_as_they_are() {
+    let folder = folder(|tensors| {
+        for (name, _) in tensors.iter_mut() {
+            *name = name.replacen("model.", "gpt_neox.", 1);
+        }
+    });
+    let tensors = Checkpoint::open(folder.path()).unwrap().tensors;
+    assert!(tensors.iter().all(|tensor| !tensor.name().starts_with("model.")));
+    assert!(tensors.contains("gpt_neox.norm.weight"));
+    let error = open_and_claim(&folder).unwrap_err().to_string();
+    assert_eq!(error, "tensor `model.embed_tokens.weight` is missing");
 }
 
 #[test]
