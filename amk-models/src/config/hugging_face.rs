@@ -270,8 +270,8 @@ fn check_class(fields: &mut Fields, import: &Import) {
     }
 }
 
-/// transformers takes null as one key and value head per query head. Classes have other defaults for
-/// an absent field; a kind of checkpoint whose configs leave it out says its own.
+/// transformers takes null as one key and value head per query head. Classes have other defaults
+/// for an absent field; a kind of checkpoint whose configs leave it out says its own.
 fn kv_heads(fields: &mut Fields, heads: usize) -> usize {
     const FIELD: &str = "num_key_value_heads";
     if fields.peek(FIELD).is_none() {
