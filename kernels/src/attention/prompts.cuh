@@ -212,9 +212,7 @@ template <class A> struct PromptFlash {
 };
 
 // The ends of the positions of the task's rows.
-AMK_DEVICE u32* row_ends(const Worker& w) {
-    return (u32*)w.s.running;
-}
+AMK_DEVICE u32* row_ends(const Worker& w) { return (u32*)w.s.running; }
 
 // Attends with a set's queries to the team's share of the positions of the task's rows.
 template <class A>
