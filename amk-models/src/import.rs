@@ -64,7 +64,7 @@ pub struct Import {
     pub fused: &'static [Fused],
 }
 
-/// What a size is that a config leaves out.
+/// The value of a size that a config leaves out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absent {
     /// The class's own.

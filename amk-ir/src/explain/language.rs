@@ -87,7 +87,7 @@ its kind:
     #[list(LAYERS)] on a Vec<Struct>      #[layout] on a struct      #[dim(A)]      #[param]      #[flag]
 
 A `#[weight]` and a `#[table]` are a `Weight`, a `#[state]` is a `State`, a `#[dim]` a
-`usize`, a `#[param]` an `f32` and a `#[flag]` a `bool`. `pos` is no dim."#,
+`usize`, a `#[param]` an `f32` and a `#[flag]` a `bool`. `pos` is not a dim."#,
     },
     Page {
         code: 909,
@@ -150,7 +150,7 @@ Zip lists that have the same dim as length."#,
         title: "an unknown name",
         text: r#"The name is neither a variable of the function nor a declared dim. A macro sees names,
 not the values of constants: what the body counts with is declared in `dims(..)`, and
-each instance gives it a value. A number that is no integer is written out or passed as
+each instance gives it a value. A number that is not an integer is written out or passed as
 a `#[param]`."#,
     },
     Page {

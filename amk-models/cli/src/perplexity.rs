@@ -107,14 +107,18 @@ impl Perplexity {
             });
             return Ok(write(&format!("{line}\n"))?);
         }
-        let error = found.error().map_or_else(String::new, |error| format!(" ± {error:.4}"));
-        write(&format!("perplexity {:.4}{error}\n", found.value()))?;
+        write(&format!("perplexity {:.4}{}\n", found.value(), margin(found)))?;
         if !self.quiet {
             let rate = tokens as f64 / seconds.max(f64::MIN_POSITIVE);
             tell(&format!("[{tokens} tokens at {rate:.1} a second; windows of {context} every {stride}]"));
         }
         Ok(())
     }
+}
+
+/// The standard error as printed behind a value, if there is one.
+pub(crate) fn margin(found: &perplexity::Perplexity) -> String {
+    found.error().map_or_else(String::new, |error| format!(" ± {error:.4}"))
 }
 
 pub(crate) fn read(path: &Path) -> Result<String> {

@@ -2,7 +2,7 @@
 
 use crate::load::{LoadArgs, cpu_vm};
 use crate::options::{AllowArg, CpuSchedule, ScheduleArg, ThreadsArg, print, progress_bar, table_of, tell};
-use crate::perplexity::read;
+use crate::perplexity::{margin, read};
 use crate::signals::Signals;
 use amk::ir::DType;
 use amk::rows::PoolSize;
@@ -219,7 +219,7 @@ impl Quantize {
                 "perplexity {:.4}, before {:.4}{}: {:.4} of it, over {} tokens\n",
                 after.value(),
                 before.value(),
-                before.error().map_or_else(String::new, |error| format!(" ± {error:.4}")),
+                margin(&before),
                 after.value() / before.value(),
                 after.tokens
             ),

@@ -5,7 +5,7 @@ use crate::weights::{FormatError, StoredTensor, TensorSet};
 
 /// The prefix of a decoder's tensors, which checkpoints of the decoder alone leave out.
 const DECODER: &str = "model.";
-/// What the names of its layers begin with then. Other names without the prefix are as they are.
+/// The beginning of its layers' names then. Other names without the prefix are as they are.
 const LAYERS: &str = "layers.";
 /// The name of the output head, which is none of the decoder's.
 const HEAD: &str = "lm_head.";

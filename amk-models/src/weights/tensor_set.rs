@@ -22,7 +22,7 @@ const LISTED_NAMES: usize = 5;
 pub struct TensorSet {
     tensors: BTreeMap<String, StoredTensor>,
     claimed: BTreeSet<String>,
-    /// What the names begin with and those in the files do not.
+    /// The beginning of all names that the files leave out.
     pub(crate) without_prefix: Option<&'static str>,
 }
 
@@ -34,7 +34,7 @@ pub enum TensorError {
     Missing {
         /// Its name.
         name: String,
-        /// What the files would call it, where that is another name.
+        /// Its name in the files, where that is another.
         written: Option<String>,
     },
     /// A tensor's shape differs from the layout's.

@@ -77,7 +77,7 @@ impl Lowering<'_> {
         Item::Unknown
     }
 
-    /// Reports a constant where a number is due, which is no dim.
+    /// Reports a constant where a number is due, which is not a dim.
     fn constant_number(&mut self, path: &ExprPath) -> Option<Arg> {
         let headline = format!("`{}` is a constant, whose value the macro cannot see", key(&path.path));
         self.report("AMK0915", path, headline, "write the number, as in `1e-5`, or pass a `#[param]` of a layout");

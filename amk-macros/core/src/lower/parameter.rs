@@ -4,7 +4,7 @@ use super::item::Item;
 use super::{Lowering, equality};
 use crate::chain::{Record, key};
 use crate::names::suggestion;
-use crate::parse::function::{By, Parameter, parameters};
+use crate::parse::function::{By, Parameter, parameters, repeated};
 use amk_ir::DType;
 use amk_ir::expr::Expr;
 use amk_ir::graph::{KernelParam, KernelParamKind};
@@ -33,18 +33,16 @@ impl Lowering<'_> {
         params
     }
 
-    /// A step has one token and one position, so a second parameter would be the first by another
-    /// name.
+    /// A step has one token and one position.
     fn one_of_each(&mut self, parameters: &[Parameter<'_>]) {
+        let records = self.records;
         for (ty, what) in [("Token", "token"), ("Pos", "position")] {
-            let records = self.records;
-            let input = |parameter: &&Parameter<'_>| matches!(records.get(&key(&parameter.ty.path)), Some(Record::Input(input)) if input == ty);
-            let mut all = parameters.iter().filter(input);
-            let Some(first) = all.next() else { continue };
-            for more in all {
-                let headline = format!("`{}` is a second `{ty}`: a step has one {what}", more.name);
-                let help = format!("remove it, and use `{}` in its place", first.name);
-                self.report("AMK0921", more.name, headline, help);
+            let is = |parameter: &&Parameter<'_>| match records.get(&key(&parameter.ty.path)) {
+                Some(Record::Input(input)) => input == ty,
+                _ => false,
+            };
+            for (name, headline, help) in repeated(parameters.iter().filter(is), ty, what) {
+                self.report("AMK0921", name, headline, help);
             }
         }
     }

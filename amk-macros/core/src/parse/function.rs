@@ -92,6 +92,21 @@ fn parameter(input: &FnArg) -> Result<Parameter<'_>, Diagnostic> {
     }
 }
 
+/// The second and further ones of some parameters, all of the type `ty`, of which a step has one
+/// value: they would be the first by another name. Each has a headline and a help.
+pub(crate) fn repeated<'p, 'f: 'p>(
+    mut of_type: impl Iterator<Item = &'p Parameter<'f>>,
+    ty: &str,
+    what: &str,
+) -> Vec<(&'f Ident, String, String)> {
+    let Some(first) = of_type.next() else { return Vec::new() };
+    let report = |more: &'p Parameter<'f>| {
+        let headline = format!("`{}` is a second `{ty}`: a step has one {what}", more.name);
+        (more.name, headline, format!("remove it, and use `{}` in its place", first.name))
+    };
+    of_type.map(report).collect()
+}
+
 /// Types of Rust that are never declared anew: none has a companion.
 const BUILTIN: [&str; 21] = [
     "bool", "char", "str", "u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize",

@@ -7,7 +7,7 @@ use crate::diag::{Diagnostic, Diagnostics};
 use crate::origin::Origin;
 use crate::parse::attribute::{crate_path, settings};
 use crate::parse::clause::Extents;
-use crate::parse::function::{By, Parameter, check_form, parameters, result_types};
+use crate::parse::function::{By, Parameter, check_form, parameters, repeated, result_types};
 use amk_ir::expr::Expr;
 use amk_ir::signature::{ParamKind, ParamSig, ResultSig, Signature, Span, TensorClass};
 use amk_ir::{Access, DType};
@@ -110,13 +110,11 @@ impl Reader<'_> {
         self.diagnostics.push(Diagnostic::new("AMK0904", tokens, headline, help));
     }
 
-    /// A step has one position, so a second parameter would be the first by another name.
+    /// A step has one position.
     fn one_position(&mut self, parameters: &[Parameter<'_>]) {
-        let mut positions = parameters.iter().filter(|parameter| parameter.type_name() == "Pos");
-        let Some(first) = positions.next() else { return };
-        for more in positions {
-            let headline = format!("`{}` is a second `Pos`: a step has one position", more.name);
-            self.report(more.name, headline, format!("remove it, and use `{}` in its place", first.name));
+        let positions = parameters.iter().filter(|parameter| parameter.type_name() == "Pos");
+        for (name, headline, help) in repeated(positions, "Pos", "position") {
+            self.report(name, headline, help);
         }
     }
 
