@@ -145,7 +145,7 @@ fn survey(program: &Program, survey: &mut Survey) {
     survey.notes.set(sources);
 }
 
-/// What a task's calls have made an operand of, which they pass from one to the next: the buffer,
+/// The origin of an operand, which a task's calls pass from one to the next: the buffer,
 /// and its elements in every row.
 fn source(program: &Program, calls: &[Call], x: &Operand) -> Option<(BufferId, Interval)> {
     let mut x = x;

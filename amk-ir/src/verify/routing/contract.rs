@@ -360,7 +360,7 @@ fn reads(program: &Program, id: TaskId, found: &mut Found) {
     }
 }
 
-/// What the operands of a task have of a table.
+/// The parts of a table that the operands of a task have.
 struct Parts<'a> {
     written: bool,
     /// Whether one reads all.
@@ -402,22 +402,30 @@ impl<'a> Parts<'a> {
     /// Whether an entry is read, or all.
     fn have(&self, program: &Program, table: &Table, entry: Option<u32>) -> bool {
         let Some(entry) = entry else { return self.all };
-        let flat = program.buffers[table.buffer.index()].shape.len() == 1;
-        let row = if flat { entry } else { entry / table.row_len(program).max(1) };
+        let [row, _] = place(program, table, entry);
         let after = self.rows.partition_point(|&(lo, _)| lo <= row);
         let whole = after.checked_sub(1).is_some_and(|at| row < self.rows[at].1);
         whole || self.others.iter().any(|operand| covers(program, table, operand, Some(entry)))
     }
 }
 
+/// The indices of an entry in a table of two dimensions; of one dimension, the first.
+fn place(program: &Program, table: &Table, entry: u32) -> [u32; 2] {
+    match program.buffers[table.buffer.index()].shape.len() {
+        1 => [entry, 0],
+        _ => {
+            let columns = table.row_len(program).max(1);
+            [entry / columns, entry % columns]
+        }
+    }
+}
+
 /// Whether an operand has an entry of a table, or all.
 fn covers(program: &Program, table: &Table, operand: &Operand, entry: Option<u32>) -> bool {
     let shape = &program.buffers[table.buffer.index()].shape;
-    let columns = table.row_len(program).max(1);
-    let at = |dim: usize, entry: u32| if shape.len() == 1 { entry } else { [entry / columns, entry % columns][dim] };
     operand.region.intervals().iter().enumerate().all(|(dim, interval)| match entry {
         Some(entry) => {
-            let at = at(dim, entry);
+            let at = place(program, table, entry)[dim];
             !interval.moves() && interval.lo.base <= at && at < interval.hi.base
         }
         None => *interval == Interval::fixed(0, shape[dim]),

@@ -86,7 +86,7 @@ fn once(field: &'static str, placed: &[(BufferId, u64)], program: &Program) -> R
     match placed.iter().find(|(id, _)| !seen.insert(id.0)) {
         Some(&(id, _)) => {
             let name = buffer(program, id).map_or("?", |buffer| buffer.name.as_str());
-            Err(Refusal::new(field, format!("have `{name}` twice")))
+            Err(Refusal::new(field, format!("put `{name}` in two places")))
         }
         None => Ok(()),
     }
