@@ -94,6 +94,34 @@ fn long_steps_of_few_workers_attend_in_more_rounds() {
     }
 }
 
+/// Decoders whose long steps have the positions in parts: of all positions and of windows, with
+/// norms of heads, and with layers of two kinds.
+fn in_parts() -> impl Iterator<Item = (Family, BTreeMap<String, u32>)> {
+    let context =
+        |name, more: &[_]| with(name, &[&[("CONTEXT", 1100), ("HIDDEN", 128), ("VOCAB", 128)], more].concat());
+    let heads = [("HEAD_DIM", 128), ("ROTARY", 128)];
+    [context("qwen3", &[]), context("mistral", &[("WINDOW", 70)]), context("gemma2", &[("WINDOW", 130)])]
+        .into_iter()
+        .chain([context("llama", &heads)])
+}
+
+/// Few workers, which have several rounds of tasks.
+fn decoder_in_parts(of: (Family, BTreeMap<String, u32>), steps: u32) -> Decoder {
+    let decoder = decoder(of, 300, 16, steps);
+    let plan = decoder.plan(Precision::BF16).expect("a plan");
+    let phases = |label| plan.phases.iter().filter(|phase| phase.kind().label() == label).count();
+    assert_eq!(["attend 0", "combine 0"].map(phases), [2, 1], "{}", plan.program.name);
+    decoder
+}
+
+#[test]
+fn long_steps_with_positions_in_parts_compute_the_function() {
+    for of in in_parts() {
+        println!("{}", of.0.name);
+        check_decoder(&decoder_in_parts(of, 330), 300);
+    }
+}
+
 #[test]
 fn rows_over_caches_in_e4m3_compute_the_function_that_rounds_them() {
     for (family, dims) in cached() {
@@ -772,6 +800,15 @@ fn a_gpus_long_steps_compute_attention_of_all_kinds_whatever_the_company() {
 fn a_gpus_long_steps_compute_heads_of_all_lengths_whatever_the_company() {
     let heads = with("llama", &[("HEAD_DIM", 128), ("ROTARY", 128)]);
     check_long_steps_on_gpu([heads].into_iter().chain(long_heads()).chain(odd_heads()));
+}
+
+#[test]
+fn a_gpus_long_steps_compute_positions_in_parts_whatever_the_company() {
+    let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
+    for of in in_parts() {
+        println!("{}", of.0.name);
+        wide_on_gpu(&decoder_in_parts(of, 577), 300);
+    }
 }
 
 /// Steps of so many rows that these are not in the shared memory, and that their workers have early

@@ -229,6 +229,8 @@ fn cases() -> Vec<Case> {
         // Of two blocks of rows, which share out the weights.
         Case::of_rows(FUSED[2], &[], 200, Counters),
         Case::of_rows(NORMED[0], &TOKENS, 200, Counters),
+        // With positions in parts.
+        Case::of_rows(FUSED[0], &[], 300, Counters),
         Case::of_columns(FUSED[2], &[], 100),
         Case::of_columns(SUMMANDS, &TOKENS, 24),
         Case::new(FUSED[0], &PADDED, Packets, bf16),
@@ -546,7 +548,7 @@ fn changes_of_what_is_shared(case: &Case) -> Vec<Change> {
             let shared = shared(image);
             shared.attention.swap(0, 1);
             shared.groups.swap(0, 1);
-            let attends = ["ATTEND", "APPEND", "PARTS", "ATTEND_ROWS"].map(op);
+            let attends = ["ATTEND", "APPEND", "PARTS", "ATTEND_ROWS", "BLOCK_PARTS"].map(op);
             let records = image.records.iter_mut().filter(|record| attends.contains(&u32::from(record.op)));
             records.filter(|record| record.shape < 2).for_each(|record| record.shape ^= 1);
         }));

@@ -17,6 +17,8 @@ enum DeviceOp {
     OP_PARTS,
     OP_JOIN_PARTS,
     OP_ATTEND_ROWS,
+    OP_BLOCK_PARTS,
+    OP_JOIN_ROWS,
     OP_NORM,
     OP_NORM_ROWS,
     OP_CONVOLVE,

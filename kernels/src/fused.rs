@@ -3,10 +3,12 @@
 
 pub use crate::abi::GEMV_INPUT_BIT;
 use crate::abi::{DecoderParams, PARAMS};
-use crate::attention::{APPEND, ATTEND_ROWS, Attentions, JOIN, JOIN_PARTS, PARTS, SPLIT, cache_of, copies};
+use crate::attention::{
+    APPEND, ATTEND_ROWS, Attentions, BLOCK_PARTS, JOIN, JOIN_PARTS, JOIN_ROWS, PARTS, SPLIT, cache_of, copies,
+};
 pub use crate::attention::{
-    Append, Attend, AttendRows, AttentionForm, BLOCK, Combine, JoinParts, LayerBuffers, Partials, Parts, RotaryTable,
-    SLICE,
+    Append, Attend, AttendRows, AttentionForm, BLOCK, BlockParts, Combine, JoinParts, JoinRows, LayerBuffers, Partials,
+    Parts, RotaryTable, SLICE,
 };
 use crate::choose::{BEST, CHOOSE, Choice, PROBE, ROWS};
 pub use crate::choose::{Best, Choose, ChooseRows, Draw, Probe};
@@ -77,6 +79,8 @@ amk_cuda::inventory::submit! {
             PARTS,
             JOIN_PARTS,
             ATTEND_ROWS,
+            BLOCK_PARTS,
+            JOIN_ROWS,
             NORM,
             NORM_ROWS,
             CONVOLVE,

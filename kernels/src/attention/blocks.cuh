@@ -64,15 +64,19 @@ template <class A> struct PromptMemory {
     }
 };
 
-// The blocks of positions that a task goes over, one sequence of its rows after the other.
-// The rows of a sequence are in order.
+// The blocks of positions that a task goes over, one sequence of its rows after the other: all, or
+// every so many-th for a part of the positions. The rows of a sequence are in order.
 template <class A> struct BlockWalk {
-    u32 end;         // of the task's rows
-    u32 from, until; // the rows of the sequence
-    u32 block, last; // of its positions
+    static constexpr u32 PARTS = A::SPLITS;
+    u32 part;
+    u32 end;           // of the task's rows
+    u32 from, until;   // the rows of the sequence
+    u32 block, blocks; // of the part: the number, and the end of the sequence's
 
-    AMK_DEVICE BlockWalk(const Shared& s, u32 lane, u32 first, u32 end) : end(end) {
-        begin(s, lane, first);
+    AMK_DEVICE BlockWalk(const Shared& s, u32 lane, const Record& r, u32 end)
+        : part(r.more), end(end) {
+        begin(s, lane, r.aux);
+        if constexpr (PARTS > 1) skip(s, lane, 0); // a sequence may have none
     }
     AMK_DEVICE void begin(const Shared& s, u32 lane, u32 row) {
         from = until = row;
@@ -84,12 +88,17 @@ template <class A> struct BlockWalk {
             same = __ballot_sync(~0u, of_lane < end && s.rows[of_lane].pages == pages);
             until += __popc(same & ~(same + 1)); // those before the first other one
         } while (any(same == ~0u));
-        block = A::begin(s.rows[from].pos) / 64, last = s.rows[until - 1].pos / 64;
+        block = before(A::begin(s.rows[from].pos) / 64);
+        blocks = before(s.rows[until - 1].pos / 64 + 1);
     }
+    // How many of the part's blocks are before a block.
+    AMK_DEVICE u32 before(u32 block) const { return (block + PARTS - 1 - part) / PARTS; }
     AMK_DEVICE bool ended() const { return from >= end; }
+    // The number of the current block in the sequence.
+    AMK_DEVICE u32 number() const { return block * PARTS + part; }
     // Goes on by `n` blocks.
     AMK_DEVICE void skip(const Shared& s, u32 lane, u32 n) {
-        while (any(!ended() && block + n > last)) n -= last + 1 - block, begin(s, lane, until);
+        while (any(!ended() && block + n >= blocks)) n -= blocks - block, begin(s, lane, until);
         block += n;
     }
 };
@@ -110,13 +119,13 @@ template <class A> struct BlockCopies {
 
     AMK_DEVICE BlockCopies(const Copier& c, const Record& r, u32 end)
         : c(c), row(r.row), layer(r.layer), number(c.s.cache_blocks + c.warp),
-          walk(c.s, c.lane, r.aux, end) {
+          walk(c.s, c.lane, r, end) {
         advance(c.warp);
     }
     AMK_DEVICE void advance(u32 blocks) {
         walk.skip(c.s, c.lane, blocks);
         if (any(!walk.ended()))
-            page = c.p.page_tables[c.s.rows[walk.from].pages + A::entry(walk.block)];
+            page = c.p.page_tables[c.s.rows[walk.from].pages + A::entry(walk.number())];
     }
     // Asks for the warp's blocks before `limit`, as places are empty.
     AMK_DEVICE bool request_until(u32 limit) {

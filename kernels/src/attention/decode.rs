@@ -13,7 +13,7 @@ use amk_cuda::set::RecordKind;
 use std::collections::HashMap;
 
 /// The instruction that joins splits. The image leaves it to the program.
-const COMBINE: &str = "amk_kernels::combine_splits";
+pub(super) const COMBINE: &str = "amk_kernels::combine_splits";
 const ATTEND: [&str; 4] = [
     "amk_kernels::attention_split",
     "amk_kernels::normed_attention_split",

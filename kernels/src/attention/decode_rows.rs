@@ -1,9 +1,9 @@
 //! Decodes the records of attention for steps of rows.
 
-use super::decode::{combined_into, form, joined};
+use super::decode::{COMBINE, combined_into, form, joined};
+use super::division::{has_parts, is_long};
 use super::form::{by_kind, first_alike, of_any_kind};
 use super::phase::BLOCK;
-use super::rows::is_long;
 use crate::abi::split_of;
 use crate::fused::{AttentionForm, CachedLayer, RotaryTable, Shared};
 use amk::ir::{Access, Bound, BufferId, BufferKind, Call, Interval, Operand, Param, Program, Region};
@@ -42,6 +42,21 @@ pub(crate) const ATTEND_ROWS: RecordKind = RecordKind {
     ..RecordKind::new("ATTEND_ROWS", attend_rows)
 };
 
+/// Records of attention of blocks of rows to parts of the positions.
+pub(crate) const BLOCK_PARTS: RecordKind = RecordKind {
+    dispatch: |plan| if has_parts(plan) { with_rows(plan, "attend_long") } else { None },
+    awaits: has_parts, // it tells the copying warps
+    ..RecordKind::new("BLOCK_PARTS", block_parts)
+};
+
+/// Records that join the parts of some rows.
+pub(crate) const JOIN_ROWS: RecordKind = RecordKind {
+    dispatch: |plan| {
+        if has_parts(plan) { of_any_kind(plan, |form| format!("join_blocks<{form}>(w, r)")) } else { None }
+    },
+    ..RecordKind::new("JOIN_ROWS", join_rows)
+};
+
 /// Records that join these splits.
 pub(crate) const JOIN_PARTS: RecordKind = RecordKind { dispatch: join_splits, ..RecordKind::new("JOIN_PARTS", join) };
 
@@ -58,6 +73,9 @@ fn wide(plan: &Plan, function: &str) -> Option<String> {
 
 /// Renders the call that attends to all positions.
 fn attend_wide(plan: &Plan) -> Option<String> {
+    if has_parts(plan) {
+        return None;
+    }
     wide(plan, if is_long(plan) { "attend_long" } else { "attend_block" })
 }
 
@@ -73,7 +91,8 @@ pub(crate) fn copies(plan: &Plan) -> String {
     });
     let memory = format!("AMK_DEVICE u32 memory_of(const Record& r) {{ {memory}return 0; }}\n");
     let calls = by_kind(plan, "any", |form| format!("return copy_blocks<{form}>(c, r)")).filter(|_| is_long(plan));
-    let calls = calls.map_or(String::new(), |calls| format!("if (any(r.op == OP_ATTEND_ROWS)) {{ {calls}; }} "));
+    let op = if has_parts(plan) { "OP_BLOCK_PARTS" } else { "OP_ATTEND_ROWS" };
+    let calls = calls.map_or(String::new(), |calls| format!("if (any(r.op == {op})) {{ {calls}; }} "));
     memory + &format!("AMK_DEVICE bool copy_other(Copier& c, const Record& r) {{ {calls}return true; }}\n")
 }
 
@@ -334,47 +353,92 @@ fn results(record: &Record, places: &Places<'_>, form: AttentionForm, lse: u32) 
     ])
 }
 
+impl<'p> Layer<'_, 'p> {
+    /// The calls by which the record's kv head of some rows attends to a split of the positions.
+    fn attend_split(
+        &self,
+        rows: &Range<u32>,
+        (field, split): (&'static str, u32),
+        [partial, lse]: [BufferId; 2],
+        locals: &mut usize,
+    ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+        let (record, AttentionForm { head_dim, group, splits, run, .. }) = (self.record, self.form);
+        let queries = record.row * group..(record.row + 1) * group;
+        let mut calls = Vec::new();
+        let x = self.heads(queries.start, group)?;
+        let x = self.turned(&mut calls, x, group, ("norm", record.norm), locals)?;
+        let [keys, values] = self.caches.map(|cache| self.cached(cache, false));
+        let operands = vec![
+            x,
+            keys,
+            values,
+            write("partial, row", Place::Buffer(partial), &[queries.clone(), split..split + 1, 0..head_dim]),
+            write(field, Place::Buffer(lse), &[queries, split..split + 1]),
+        ];
+        let mut params = [group, run * BLOCK, splits, split].map(Param::U32).to_vec();
+        params.push(Param::F32(Shared::of(self.places.image).score_scale));
+        params.extend(self.form.cap.map(Param::F32));
+        params.extend([Param::U32(self.form.last(self.places.program)), Param::Pos]);
+        calls.push(DecodedCall { params, ..DecodedCall::new(self.form.part_path(), operands) });
+        Ok(for_rows(calls, Some(rows)))
+    }
+}
+
 fn parts<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "layer", "aux", "partial", "more"])?;
     let layer = Layer::new(record, places)?;
     layer.check_key_norm()?;
     layer.check_own()?;
-    let AttentionForm { head_dim, group, splits, run, .. } = layer.form;
+    let AttentionForm { head_dim, group, splits, kv_heads, .. } = layer.form;
     if record.aux >= splits {
         return Err(Refusal::new("aux", format!("is {}, there are {splits}", record.aux)));
     }
     if record.units != 1 {
         return Err(Refusal::new("units", format!("is {}, expected 1", record.units)));
     }
-    let [partial, lse] = results(record, places, layer.form, record.output)?;
-    let attended = places.whole("more", record.more, &[layer.form.kv_heads * group * head_dim], Format::Pairs)?;
+    let results @ [partial, _] = results(record, places, layer.form, record.output)?;
+    let attended = places.whole("more", record.more, &[kv_heads * group * head_dim], Format::Pairs)?;
     combined_into(places, ("more, partial", attended), partial)?;
-    let queries = record.row * group..(record.row + 1) * group;
     let (mut all, mut locals) = (Vec::new(), 0);
     let most = places.program.rows.unwrap_or(0);
     for row in 0..most {
-        let split = split_of(record.aux, row, splits, most);
-        let mut calls = Vec::new();
-        let x = layer.heads(queries.start, group)?;
-        let x = layer.turned(&mut calls, x, group, ("norm", record.norm), &mut locals)?;
-        let [keys, values] = layer.caches.map(|cache| layer.cached(cache, false));
-        let operands = vec![
-            x,
-            keys,
-            values,
-            write("partial, row, aux", Place::Buffer(partial), &[queries.clone(), split..split + 1, 0..head_dim]),
-            write("output, row, aux", Place::Buffer(lse), &[queries.clone(), split..split + 1]),
-        ];
-        let mut params = [group, run * BLOCK, splits, split].map(Param::U32).to_vec();
-        let window = Param::U32(layer.form.last(places.program));
-        params.push(Param::F32(Shared::of(places.image).score_scale));
-        params.extend(layer.form.cap.map(Param::F32));
-        params.extend([window, Param::Pos]);
-        calls.push(DecodedCall { params, ..DecodedCall::new(layer.form.part_path(), operands) });
-        calls.iter_mut().for_each(|call| call.rows = Some(row..row + 1));
-        all.extend(calls);
+        let split = ("output, row, aux", split_of(record.aux, row, splits, most));
+        all.extend(layer.attend_split(&(row..row + 1), split, results, &mut locals)?);
     }
     Ok(all)
+}
+
+fn block_parts<'p>(
+    record: &Record,
+    places: &Places<'p>,
+    _state: &mut WorkerState,
+) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "layer", "aux", "partial", "more"])?;
+    let layer = Layer::new(record, places)?;
+    layer.check_key_norm()?;
+    if record.more >= layer.form.splits {
+        return Err(Refusal::new("more", format!("is {}, there are {} parts", record.more, layer.form.splits)));
+    }
+    let results = results(record, places, layer.form, record.output)?;
+    layer.attend_split(&step_rows(record, places)?, ("output, row, more", record.more), results, &mut 0)
+}
+
+fn join_rows<'p>(
+    record: &Record,
+    places: &Places<'p>,
+    _state: &mut WorkerState,
+) -> Result<Vec<DecodedCall<'p>>, Refusal> {
+    only(record, &["units", "input", "output", "aux", "partial"])?;
+    let (form, _) = form(places, 0)?;
+    let [partial, lse] = results(record, places, form, record.input)?;
+    let heads = form.kv_heads * form.group;
+    let attended = places.whole("output", record.output, &[heads * form.head_dim], Format::Pairs)?;
+    let operands = vec![
+        read("partial", Place::Buffer(partial), &[0..heads, 0..form.splits, 0..form.head_dim]),
+        read("input", Place::Buffer(lse), &[0..heads, 0..form.splits]),
+        write("output", Place::Buffer(attended), &[0..heads * form.head_dim]),
+    ];
+    Ok(for_rows(vec![DecodedCall::new(COMBINE, operands)], Some(&step_rows(record, places)?)))
 }
 
 fn join<'p>(record: &Record, places: &Places<'p>, _state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {

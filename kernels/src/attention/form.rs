@@ -1,7 +1,7 @@
 //! The forms of a plan's attentions: all have the same heads, and layers of two kinds differ in
 //! their window, their rotation or the bound of their scores.
 
-use super::rows::is_long;
+use super::division::is_long;
 use crate::fused::{Decoder, page_bytes};
 use amk::ir::rows::Reach;
 use amk::ir::schedule::Schedule;

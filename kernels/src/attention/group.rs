@@ -1,5 +1,6 @@
 //! Groups the attention of a layer: head norms, rotary embeddings, appends and attention itself.
 
+use super::division::Division;
 use super::form::{AttentionForm, RotaryTable, SMALL_HEAD, run_of};
 use super::phase;
 use crate::fused::Decoder;
@@ -189,8 +190,11 @@ impl Attention {
         });
         let schedule = &planner.plan.schedule;
         let [kv_heads, _, head_dim] = self.heads.cache;
-        let run = run_of(schedule, head_dim);
-        let splits = (schedule.workers / kv_heads).min(schedule.splits);
+        let division = Division::new(&planner.plan, [kv_heads, self.heads.count, head_dim], self.heads.score_scale);
+        let (splits, run) = match planner.plan.is_wide() {
+            true => (division.parts, 1),
+            false => ((schedule.workers / kv_heads).min(schedule.splits), run_of(schedule, head_dim)),
+        };
         let tables = &mut planner.plan.shared.entry::<Decoder>().tables;
         let table = table.map(|table| {
             let known = tables.iter().position(|known| *known == table);

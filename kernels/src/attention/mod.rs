@@ -2,6 +2,7 @@
 
 mod decode;
 mod decode_rows;
+mod division;
 mod form;
 mod formula;
 pub(crate) mod group;
@@ -13,14 +14,14 @@ mod split;
 mod window;
 
 pub(crate) use decode::{JOIN, SPLIT};
-pub(crate) use decode_rows::{APPEND, ATTEND_ROWS, JOIN_PARTS, PARTS, copies, step_rows};
+pub(crate) use decode_rows::{APPEND, ATTEND_ROWS, BLOCK_PARTS, JOIN_PARTS, JOIN_ROWS, PARTS, copies, step_rows};
+pub(crate) use division::block;
 pub use form::{AttentionForm, RotaryTable};
 pub(crate) use form::{cache_of, defines};
 pub(crate) use group::Attentions;
 pub use part::{attention_part, capped_attention_part};
 pub use phase::{Attend, BLOCK, Combine, LayerBuffers, Partials, SLICE};
-pub(crate) use rows::block;
-pub use rows::{Append, AttendRows, JoinParts, Parts};
+pub use rows::{Append, AttendRows, BlockParts, JoinParts, JoinRows, Parts};
 pub use split::{
     attention_split, capped_attention_split, combine_splits, normed_attention_split, unturned_attention_split,
 };

@@ -223,12 +223,12 @@ AMK_DEVICE void attend_prompt(Worker& w, const Record& r, PromptFlash<A>& f, u32
     const u32 begin = r.aux + f.set * M::SET, *const ends = row_ends(w);
     u32 number = w.s.cache_blocks;
 #pragma unroll 1
-    for (BlockWalk<A> walk(w.s, w.lane, r.aux, end); any(!walk.ended());
+    for (BlockWalk<A> walk(w.s, w.lane, r, end); any(!walk.ended());
          walk.skip(w.s, w.lane, 1), number++) {
         if (any(walk.block % M::SHARES != f.share())) continue;
         while (!M::has_count(w.s.cache_ready, number, M::laid_out(number)))
             if (any(w.abandoned())) break;
-        const u32 first = walk.block * 64, from = max(begin, walk.from),
+        const u32 first = walk.number() * 64, from = max(begin, walk.from),
                   until = min(begin + M::SET, walk.until);
         if (any(from < until)) {
             const u32 least = ends[from - r.aux], most = ends[until - 1 - r.aux];
@@ -263,5 +263,47 @@ template <class A> AMK_DEVICE void attend_long(Worker& w, const Record& r) {
     attend_prompt<A>(w, r, f, end);
     f.store(w);
     join_shares<A, M>(w, r, end);
+}
+
+// Joins the parts of all heads of the record's rows, four elements a thread. All lanes of a warp go
+// through the loop as often, the last ones for the last elements again: else the compiler spills
+// registers in other tasks.
+template <class A> AMK_DEVICE void join_blocks(Worker& w, const Record& r) {
+    constexpr u32 QUADS = A::KV_HEADS * A::GROUP * A::HEAD_DIM / 4, PARTS = A::SPLITS;
+    const u32 end = min(r.aux + r.units, w.p.row_count), quads = (end - min(end, r.aux)) * QUADS;
+#pragma unroll 1
+    for (u32 first_of_warp = w.warp * 32; any(first_of_warp < quads); first_of_warp += THREADS) {
+        const u32 i = min(first_of_warp + w.lane, quads - 1), row = r.aux + i / QUADS,
+                  at = i % QUADS * 4, head = at / A::HEAD_DIM,
+                  first = head * PARTS * A::HEAD_DIM + at % A::HEAD_DIM,
+                  parts = A::active(w.s.rows[row].pos); // that have positions
+        float lse[PARTS];
+        uint4 of[PARTS];
+#pragma unroll
+        for (u32 part = 0; part < PARTS; part++) {
+            lse[part] = NO_POSITIONS, of[part] = make_uint4(0, 0, 0, 0);
+            if (part >= parts) continue;
+            lse[part] =
+                __uint_as_float(load_relaxed_u32(element_at(w, r.input, head * PARTS + part, row)));
+            of[part] =
+                load_relaxed((const u64*)element_at(w, r.partial, first + part * A::HEAD_DIM, row));
+        }
+        float top = lse[0];
+#pragma unroll
+        for (u32 part = 1; part < PARTS; part++) top = fmaxf(top, lse[part]);
+        float sum = 0, y[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (u32 part = 0; part < PARTS; part++) {
+            const float share = exp2_fast(lse[part] - top);
+            sum += share;
+            y[0] = fmaf(share, __uint_as_float(of[part].x), y[0]);
+            y[1] = fmaf(share, __uint_as_float(of[part].y), y[1]);
+            y[2] = fmaf(share, __uint_as_float(of[part].z), y[2]);
+            y[3] = fmaf(share, __uint_as_float(of[part].w), y[3]);
+        }
+        const float scale = __fdividef(1.0f, sum);
+        *pair_at(w, r.output, at / 2, row) = pack_bf16(y[0] * scale, y[1] * scale);
+        *pair_at(w, r.output, at / 2 + 1, row) = pack_bf16(y[2] * scale, y[3] * scale);
+    }
 }
 #endif

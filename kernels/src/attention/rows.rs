@@ -1,28 +1,17 @@
-//! Phases of attention for steps of rows: append, attend in splits of the positions, join.
+//! Phases of attention for steps of rows: append, attend, in narrow steps and long ones in splits of
+//! the positions, join.
 
-use super::form::{AttentionForm, SMALL_HEAD, cache_of, first_alike};
+use super::division::Division;
+use super::form::{AttentionForm, cache_of, first_alike};
 use super::group::Attention;
-use super::phase::{BLOCK, LayerBuffers, Partials, attending, buffers, head_norms, normed, note_late, slices};
+use super::phase::{LayerBuffers, Partials, attending, buffers, head_norms, normed, note_late, slices};
 use crate::abi::split_of;
 use crate::fused::Decoder;
-use crate::linear::blocks;
 use amk::ir::program::BufferKind;
 use amk::ir::{Access, Bound, BufferId, Exchange, Interval, Operand, Param, Region};
-use amk_cuda::image::abi::{CHUNK, WARPS};
 use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Unsupported, Work, early, even, read, rotated, same, write};
-use std::iter;
 use std::ops::Range;
-
-/// Steps of more rows mostly run long prompts. Rows of many sequences are attended to one
-/// sequence after the other by the larger sets, and there may be so many such rows.
-const MANY_SEQUENCES: u32 = 256;
-/// Steps of more rows have a prompt's first and last rows in different rounds.
-const VERY_LONG: u32 = 512;
-/// Queries of a set of rows in long steps.
-const LONG_QUERIES: u32 = 64;
-/// The longest head of which a worker's warps have the elements in long steps.
-const LONGEST_HEAD: u32 = 256;
 
 /// Writes the keys and values of a block of rows to their pages, a kv head a task.
 #[derive(Clone, Debug, PartialEq)]
@@ -42,6 +31,20 @@ pub struct Parts {
 /// Attention of a block of rows to all of their positions, a kv head a task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttendRows {
+    /// The layer.
+    pub layer: usize,
+}
+
+/// Attention of a block of rows to a part of their positions, a kv head a task.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BlockParts {
+    /// The layer.
+    pub layer: usize,
+}
+
+/// The combination of the parts of some rows, of all heads.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JoinRows {
     /// The layer.
     pub layer: usize,
 }
@@ -69,9 +72,10 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(
         let cache = planner.buffer(&name(what), BufferKind::State, dtype, &shape, Exchange::Counter);
         planner.exchange(cache)
     });
-    let wide = planner.plan.is_wide();
+    let division = Division::new(&planner.plan, decoder.heads(), decoder.score_scale);
     let qkv = normed(attention, planner);
-    let parts = (!wide).then(|| Partials::new(planner, layer));
+    let wide = planner.plan.is_wide();
+    let parts = (!wide || division.parts > 1).then(|| Partials::new(planner, layer));
     let buffers = buffers(attention, planner, qkv, caches, parts);
     planner.plan.shared.entry::<Decoder>().layers.push(buffers);
     let order = attending(&planner.plan, layer);
@@ -83,141 +87,27 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(
         }
         cells
     };
-    let division = Division::of(&planner.plan);
-    let blocks = blocks(&planner.plan);
-    if division.tasks(&planner.plan, kv_heads) as usize > workers {
-        let what = format!("{kv_heads} key heads with {blocks} blocks of rows are too many for {workers} workers");
-        return Err(Unsupported::at(planner.flow, attention.calls[0], what));
+    if let Some(because) = division.refused() {
+        return Err(Unsupported::at(planner.flow, attention.calls[0], because));
     }
-    let by_round = by_round(blocks, division.rounds);
-    by_round.iter().for_each(|columns| planner.phase(Append { layer }, cells(columns)));
-    if wide {
-        by_round.iter().for_each(|columns| planner.phase(AttendRows { layer }, cells(columns)));
-        return Ok(());
+    division.appends().iter().for_each(|columns| planner.phase(Append { layer }, cells(columns)));
+    match (wide, parts) {
+        (false, _) => {
+            let slices = rotated(even(slices(heads, head_dim), workers as u32), layer * 29);
+            planner.phase(Parts { layer }, cells(&Vec::from_iter(0..splits)));
+            planner.phase(JoinParts { layer }, slices.into_iter().map(Work::Rows).collect());
+        }
+        (true, None) => {
+            division.blocks().iter().for_each(|columns| planner.phase(AttendRows { layer }, cells(columns)));
+        }
+        (true, Some(_)) => {
+            let rounds = division.parts_by_round();
+            rounds.into_iter().for_each(|works| planner.phase(BlockParts { layer }, works));
+            let rows = even(planner.plan.rows().unwrap_or(1), workers as u32);
+            planner.phase(JoinRows { layer }, rows.into_iter().map(Work::Rows).collect());
+        }
     }
-    let slices = rotated(even(slices(heads, head_dim), workers as u32), layer * 29);
-    planner.phase(Parts { layer }, cells(&Vec::from_iter(0..splits)));
-    planner.phase(JoinParts { layer }, slices.into_iter().map(Work::Rows).collect());
     Ok(())
-}
-
-/// The blocks of each round. A worker's blocks of two rounds are as far from the ends.
-fn by_round(blocks: u32, rounds: u32) -> Vec<Vec<u32>> {
-    let all = Vec::from_iter(0..blocks);
-    let mut rounds: Vec<_> = all.chunks(blocks.div_ceil(rounds) as usize).map(<[u32]>::to_vec).collect();
-    rounds.iter_mut().skip(1).step_by(2).for_each(|round| round.reverse());
-    rounds
-}
-
-/// How attention is shared out.
-#[derive(Clone, Copy)]
-struct Division {
-    /// The rows of a task.
-    block: u32,
-    /// Phases in which the workers attend, each to a block.
-    rounds: u32,
-    /// By sets of more queries, of which the positions are in the ring's memory.
-    long: bool,
-}
-
-impl Division {
-    /// In as few rounds as there can be but no fewer than `least`, and of these by the first block,
-    /// which give no worker two tasks in a round.
-    fn first(
-        plan: &Plan,
-        decoder: &Decoder,
-        least: u32,
-        blocks: impl Iterator<Item = u32> + Clone,
-    ) -> Option<Division> {
-        let [kv_heads, ..] = decoder.heads();
-        let of = |rounds| blocks.clone().map(move |block| Division { block, rounds, long: false });
-        let fits = |division: &Division| division.tasks(plan, kv_heads) <= plan.schedule.workers;
-        (least..=plan.rows().unwrap_or(1)).find_map(|rounds| of(rounds).find(fits))
-    }
-
-    /// By rows, or sets of 8 queries. The later rows of a long step attend to more: a worker has a
-    /// block of the first half, then one of the second.
-    fn wide(plan: &Plan, decoder: &Decoder) -> Division {
-        let [kv_heads, heads, head_dim] = decoder.heads();
-        let (set, most) = (8 / (heads / kv_heads), WARPS / head_dim.div_ceil(SMALL_HEAD).max(1));
-        let rounds = if blocks::blocks(plan.rows()) > 1 { 2 } else { 1 };
-        let blocks = iter::once(1).chain((1..=most).map(|sets| sets * set));
-        Division::first(plan, decoder, rounds, blocks).unwrap_or(Division { block: most * set, rounds, long: false })
-    }
-
-    /// By sets of more queries, in steps that are long enough. Not where the memory is too small,
-    /// or a third of the workers would have none. Each task reads all positions: rather larger
-    /// ones than more rounds. But the later rows of very long steps attend to so many more that a
-    /// worker has early and late ones. Nor where scores fall as products rise.
-    fn long(plan: &Plan, decoder: &Decoder) -> Option<Division> {
-        let [kv_heads, heads, head_dim] = decoder.heads();
-        let is_long = plan.rows().is_some_and(|rows| rows > MANY_SEQUENCES) && head_dim <= LONGEST_HEAD;
-        if !is_long || decoder.score_scale < 0.0 {
-            return None;
-        }
-        let (set, most) = (LONG_QUERIES / (heads / kv_heads), teams(head_dim));
-        let least = if plan.rows() > Some(VERY_LONG) { 2 } else { 1 };
-        let of = |rounds| Division::first(plan, decoder, rounds, (1..=most).map(|sets| sets * set));
-        // More rounds may give a worker fewer sets. Teams without one have nothing to do.
-        let first = of(least)?.rounds;
-        let sets = |division: &Division| most / (most / (division.block / set));
-        let division = (first..=2 * first).filter_map(of).min_by_key(|division| division.rounds * sets(division));
-        let division = division.map(|division| Division { long: true, ..division });
-        division.filter(|division| {
-            3 * division.tasks(plan, kv_heads) >= 2 * plan.schedule.workers
-                && division.long_bytes(decoder) <= plan.schedule.ring.slots * CHUNK
-        })
-    }
-
-    /// That of a plan. A task of a narrow step has all rows.
-    fn of(plan: &Plan) -> Division {
-        match Decoder::attending(plan).filter(|_| plan.is_wide()) {
-            Some(decoder) => Division::long(plan, decoder).unwrap_or_else(|| Division::wide(plan, decoder)),
-            None => Division { block: plan.rows().unwrap_or(1), rounds: 1, long: false },
-        }
-    }
-
-    /// Bytes that a task of a long step needs (`PromptMemory` in `blocks.cuh`): for turns, the
-    /// queries and two blocks of positions, or else for the teams' shares.
-    fn long_bytes(self, decoder: &Decoder) -> u32 {
-        let [kv_heads, heads, head_dim] = decoder.heads();
-        let sets = self.block / (LONG_QUERIES / (heads / kv_heads));
-        let turns = (self.block * head_dim.max(SMALL_HEAD) * 4).next_multiple_of(1024);
-        let shares = teams(head_dim) * LONG_QUERIES * (8 + (head_dim + 16) * 4);
-        shares.max(turns + sets * LONG_QUERIES * head_dim * 2 + 2 * BLOCK * head_dim * 4)
-    }
-
-    /// Tasks of a round, a kv head each.
-    fn tasks(self, plan: &Plan, kv_heads: u32) -> u32 {
-        kv_heads * plan.rows().unwrap_or(1).div_ceil(self.block).div_ceil(self.rounds)
-    }
-}
-
-/// The rows of a task that appends or attends: all of a narrow step, else as few as give no worker
-/// two tasks in a round, one or whole sets.
-pub(crate) fn block(plan: &Plan) -> u32 {
-    Division::of(plan).block
-}
-
-/// Whether steps are long and their attention has sets of more queries, and its positions in the
-/// ring's memory.
-pub(super) fn is_long(plan: &Plan) -> bool {
-    Division::of(plan).long
-}
-
-/// Teams of a worker's warps in long steps, each with a set of queries or a share of the positions.
-fn teams(head_dim: u32) -> u32 {
-    WARPS / 4 / head_dim.div_ceil(SMALL_HEAD)
-}
-
-fn blocks(plan: &Plan) -> u32 {
-    plan.rows().unwrap_or(1).div_ceil(block(plan))
-}
-
-/// The rows of a block.
-fn rows_of(plan: &Plan, number: u32) -> Range<u32> {
-    let (block, rows) = (block(plan), plan.rows().unwrap_or(1));
-    number * block..((number + 1) * block).min(rows)
 }
 
 /// A kv head's positions of a cache, which are read from `lo` up to the row's own, or its own one,
@@ -273,7 +163,7 @@ impl PhaseKind for Append {
         };
         let Some(layer) = decoder.layers.get(self.layer) else { return };
         let &LayerBuffers { qkv: [_, k, v], caches: [keys, values], head_norms, .. } = layer;
-        let ([_, _, head_dim], rows) = (decoder.heads(), rows_of(task.plan, column));
+        let ([_, _, head_dim], rows) = (decoder.heads(), Division::of(task.plan).appended(column));
         let key = decoder.form(layer).map_or(head, |(form, _)| head / form.copies);
         let own = elements(&(key..key + 1), head_dim);
         let norm = head_norms.map(|[_, norm]| norm);
@@ -288,7 +178,7 @@ impl PhaseKind for Append {
         let (Some(buffers), &Work::Cell { row, column }) = (Decoder::layer(encoder.plan, self.layer), work) else {
             return Record::default();
         };
-        let rows = rows_of(encoder.plan, column);
+        let rows = Division::of(encoder.plan).appended(column);
         Record {
             op: encoder.op("APPEND"),
             units: rows.len() as u16,
@@ -325,7 +215,7 @@ impl PhaseKind for AttendRows {
         else {
             return;
         };
-        let ([kv_heads, heads, head_dim], rows) = (decoder.heads(), rows_of(task.plan, column));
+        let ([kv_heads, heads, head_dim], rows) = (decoder.heads(), Division::of(task.plan).rows(column));
         let group = heads / kv_heads;
         let own = elements(&(kv_head * group..(kv_head + 1) * group), head_dim);
         let (x, norm) = (read(q, std::slice::from_ref(&own)), head_norms.map(|[norm, _]| norm));
@@ -343,7 +233,7 @@ impl PhaseKind for AttendRows {
         let (Some(buffers), &Work::Cell { row, column }) = (Decoder::layer(encoder.plan, self.layer), work) else {
             return Record::default();
         };
-        let rows = rows_of(encoder.plan, column);
+        let rows = Division::of(encoder.plan).rows(column);
         Record {
             op: encoder.op("ATTEND_ROWS"),
             units: rows.len() as u16,
@@ -359,45 +249,125 @@ impl PhaseKind for AttendRows {
     }
 }
 
+/// Adds the calls by which a kv head's queries of some rows attend to a split of the positions.
+fn attend_split(task: &mut TaskCalls<'_>, layer: usize, kv_head: u32, rows: &Range<u32>, split: u32) -> Option<()> {
+    let decoder = Decoder::of(task.plan).cloned()?;
+    let (splits, [kv_heads, heads, head_dim]) = (decoder.splits(), decoder.heads());
+    let layer = decoder.layers.get(layer)?;
+    let &LayerBuffers { qkv: [q, ..], caches, parts: Some(Partials { partial, lse }), head_norms, .. } = layer else {
+        return None;
+    };
+    let (form, _) = decoder.form(layer)?;
+    let group = heads / kv_heads;
+    let queries = kv_head * group..(kv_head + 1) * group;
+    let norm = head_norms.map(|[norm, _]| norm);
+    let x = turned(task, layer, rows, read(q, &[elements(&queries, head_dim)]), norm)?;
+    let [keys, values] = caches.map(|cache| cached(cache, kv_head, head_dim, Some(form.first())));
+    let operands = vec![
+        x,
+        keys,
+        values,
+        write(partial, &[queries.clone(), split..split + 1, 0..head_dim]),
+        write(lse, &[queries, split..split + 1]),
+    ];
+    let mut params = [group, decoder.run(), splits, split].map(Param::U32).to_vec();
+    params.push(Param::F32(decoder.score_scale));
+    params.extend(form.cap.map(Param::F32));
+    params.extend([Param::U32(form.last(&task.plan.program)), Param::Pos]);
+    task.call_of_rows(rows, form.part_path(), operands, params);
+    Some(())
+}
+
+impl PhaseKind for BlockParts {
+    fn label(&self) -> String {
+        format!("attend {}", self.layer)
+    }
+
+    fn calls(&self, task: &mut TaskCalls<'_>, _worker: u32, work: &Work) {
+        let &Work::Cell { row: kv_head, column } = work else { return };
+        let division = Division::of(task.plan);
+        let (block, part) = division.block_and_part(column);
+        attend_split(task, self.layer, kv_head, &division.rows(block), part);
+    }
+
+    fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
+        let (Some(buffers), &Work::Cell { row, column }) = (Decoder::layer(encoder.plan, self.layer), work) else {
+            return Record::default();
+        };
+        let Some(parts) = buffers.parts else { return Record::default() };
+        let division = Division::of(encoder.plan);
+        let (block, part) = division.block_and_part(column);
+        let rows = division.rows(block);
+        Record {
+            op: encoder.op("BLOCK_PARTS"),
+            units: rows.len() as u16,
+            output: encoder.packet(parts.lse),
+            row,
+            aux: rows.start,
+            partial: encoder.packet(parts.partial),
+            more: part,
+            ..buffers.record(encoder, self.layer)
+        }
+    }
+
+    fn same(&self, other: &dyn PhaseKind) -> bool {
+        same(self, other)
+    }
+}
+
+impl PhaseKind for JoinRows {
+    fn label(&self) -> String {
+        format!("combine {}", self.layer)
+    }
+
+    fn calls(&self, task: &mut TaskCalls<'_>, _worker: u32, work: &Work) {
+        let (Some(decoder), Work::Rows(rows)) = (Decoder::of(task.plan).cloned(), work) else { return };
+        let (splits, [_, heads, head_dim]) = (decoder.splits(), decoder.heads());
+        let Some(&LayerBuffers { parts: Some(Partials { partial, lse }), attended, .. }) =
+            decoder.layers.get(self.layer)
+        else {
+            return;
+        };
+        let operands = vec![
+            read(partial, &[0..heads, 0..splits, 0..head_dim]),
+            read(lse, &[0..heads, 0..splits]),
+            write(attended, &[0..heads * head_dim]),
+        ];
+        task.call_of_rows(rows, "amk_kernels::combine_splits", operands, Vec::new());
+    }
+
+    fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
+        let (Some(buffers), Work::Rows(rows)) = (Decoder::layer(encoder.plan, self.layer), work) else {
+            return Record::default();
+        };
+        let Some(parts) = buffers.parts else { return Record::default() };
+        Record {
+            op: encoder.op("JOIN_ROWS"),
+            units: rows.len() as u16,
+            input: encoder.packet(parts.lse),
+            output: encoder.packet(buffers.attended),
+            aux: rows.start,
+            partial: encoder.packet(parts.partial),
+            ..Record::default()
+        }
+    }
+
+    fn same(&self, other: &dyn PhaseKind) -> bool {
+        same(self, other)
+    }
+}
+
 impl PhaseKind for Parts {
     fn label(&self) -> String {
         format!("attend {}", self.layer)
     }
 
     fn calls(&self, task: &mut TaskCalls<'_>, _worker: u32, work: &Work) {
-        let (Some(decoder), &Work::Cell { row: kv_head, column }) = (Decoder::of(task.plan).cloned(), work) else {
-            return;
-        };
-        let (splits, [kv_heads, heads, head_dim]) = (decoder.splits(), decoder.heads());
-        let Some(layer) = decoder.layers.get(self.layer) else { return };
-        let (&LayerBuffers { qkv: [q, ..], caches, parts: Some(parts), head_norms, .. }, Some((form, _))) =
-            (layer, decoder.form(layer))
-        else {
-            return;
-        };
-        let Partials { partial, lse } = parts;
-        let group = heads / kv_heads;
-        let queries = kv_head * group..(kv_head + 1) * group;
-        let norm = head_norms.map(|[norm, _]| norm);
+        let &Work::Cell { row: kv_head, column } = work else { return };
+        let splits = Decoder::of(task.plan).map_or(1, Decoder::splits);
         let most = task.plan.rows().unwrap_or(0);
         for row in 0..most {
-            let (split, rows) = (split_of(column, row, splits, most), row..row + 1);
-            let x = read(q, &[elements(&queries, head_dim)]);
-            let Some(x) = turned(task, layer, &rows, x, norm) else { return };
-            let [keys, values] = caches.map(|cache| cached(cache, kv_head, head_dim, Some(form.first())));
-            let operands = vec![
-                x,
-                keys,
-                values,
-                write(partial, &[queries.clone(), split..split + 1, 0..head_dim]),
-                write(lse, &[queries.clone(), split..split + 1]),
-            ];
-            let mut params = [group, decoder.run(), splits, split].map(Param::U32).to_vec();
-            let window = Param::U32(form.last(&task.plan.program));
-            params.push(Param::F32(decoder.score_scale));
-            params.extend(form.cap.map(Param::F32));
-            params.extend([window, Param::Pos]);
-            task.call_of_rows(&rows, form.part_path(), operands, params);
+            attend_split(task, self.layer, kv_head, &(row..row + 1), split_of(column, row, splits, most));
         }
     }
 

@@ -130,6 +130,25 @@ template <class A> AMK_DEVICE void store_share(const Worker& w, const Flash<A>& 
     }
 }
 
+// Of a part without positions, whose share of any sum is 0.
+constexpr float NO_POSITIONS = -1e30f;
+
+// Stores two dims of a head's result for the record's part of the positions, if the row has any
+// there.
+template <class A>
+AMK_DEVICE void store_part(const Worker& w, const Record& r, u32 row, u32 head, u32 d,
+                           const Merged& m) {
+    if (r.more >= A::active(w.s.rows[row].pos)) return;
+    const u32 place = head * A::SPLITS + r.more;
+    const bool any_positions = m.sum > 0; // all may lie before a window
+    const float scale = any_positions ? __fdividef(1.0f, m.sum) : 0;
+    *(uint2*)element_at(w, r.partial, place * A::HEAD_DIM + d, row) =
+        make_uint2(__float_as_uint(m.o.x * scale), __float_as_uint(m.o.y * scale));
+    if (d == 0)
+        *element_at(w, r.output, place, row) =
+            __float_as_uint(any_positions ? m.top + __log2f(m.sum) : NO_POSITIONS);
+}
+
 // Joins the shares of the rows below `end` when all warps have stored theirs, two dims a thread.
 template <class A, class B> AMK_DEVICE void join_shares(Worker& w, const Record& r, u32 end) {
     w.stamp(TRACE_PRODUCT);
@@ -152,6 +171,10 @@ template <class A, class B> AMK_DEVICE void join_shares(Worker& w, const Record&
             const float2 of = shares[from];
             const u32 at = w.data + B::OUTPUTS_AT + from * B::OUTPUT + d * 4;
             if (of.y > 0) m.join(of.x, of.y, load_shared_pair(at));
+        }
+        if constexpr (A::SPLITS > 1) {
+            store_part<A>(w, r, r.aux + row, r.row * A::GROUP + head, d, m);
+            continue;
         }
         const float scale = __fdividef(1.0f, m.sum);
         const u32 pair = ((r.row * A::GROUP + head) * A::HEAD_DIM + d) / 2;

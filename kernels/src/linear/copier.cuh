@@ -320,7 +320,7 @@ struct Copier {
     // Whether a task uses the memory of the ring.
     AMK_DEVICE static bool uses_memory(u32 op) {
         return op != OP_EMBED && op != OP_ADOPT && op != OP_NORM && op != OP_NORM_ROWS &&
-               op != OP_CONVOLVE && op != OP_REDUCE;
+               op != OP_CONVOLVE && op != OP_REDUCE && op != OP_JOIN_ROWS;
     }
 };
 

@@ -559,8 +559,10 @@ impl<'c, 'p> Gemv<'c, 'p> {
     /// Decodes the `len` output elements that start at `before` in the task.
     fn published(&self, before: u32, len: u32) -> Result<DecodedOperand, Refusal> {
         let at = self.record.output.saturating_add(before / self.places.per_place(Format::Pairs));
-        let (place, elements) = self.places.elements("output", at, len, Format::Pairs)?;
-        Ok(write("output", place, &[elements]))
+        // Where `aux` says which of the tapes' pieces the rows come from, they may be others.
+        let field = if self.record.aux == 0 { "output" } else { "output, aux" };
+        let (place, elements) = self.places.elements(field, at, len, Format::Pairs)?;
+        Ok(write(field, place, &[elements]))
     }
 
     /// Checks the row of the output, which only traces and messages use.
