@@ -281,7 +281,10 @@ fn kv_heads(fields: &mut Fields, heads: usize) -> usize {
 }
 
 fn head_dim(fields: &mut Fields, import: &Import, hidden_size: usize, heads: usize) -> usize {
-    if let Some(head_dim) = fields.size("head_dim", MAX_DIMENSION).or(import.head_dim) {
+    // transformers takes null as the quotient, also in classes with a size for an absent field.
+    let is_null = fields.peek("head_dim").is_some_and(Value::is_null);
+    let absent = import.head_dim.filter(|_| !is_null);
+    if let Some(head_dim) = fields.size("head_dim", MAX_DIMENSION).or(absent) {
         return head_dim;
     }
     // Where a size was refused, errors derived from its stand-in would only be noise.

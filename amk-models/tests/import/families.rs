@@ -139,6 +139,18 @@ fn a_rotated_part_of_null_is_a_whole_head() {
 }
 
 #[test]
+fn a_head_of_null_is_the_quotient_and_an_absent_one_is_the_size_of_the_class() {
+    for name in ["ernie4_5", "seed_oss"] {
+        let absent = changed(name, json!({"head_dim": null}));
+        assert_eq!(read(&absent).unwrap().head_dim, 128, "{name}");
+        let mut null = absent;
+        null["head_dim"] = Value::Null;
+        let config = read(&null).unwrap();
+        assert_eq!(config.head_dim, config.hidden_size / config.heads, "{name}");
+    }
+}
+
+#[test]
 fn rotary_settings_for_all_layers_are_refused_where_each_kind_has_its_own() {
     let flat =
         json!({"rope_theta": null, "rope_scaling": null, "rope_parameters": {"rope_type": "linear", "factor": 4.0}});
