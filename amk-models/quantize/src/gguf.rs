@@ -51,9 +51,11 @@ impl About {
     /// # Errors
     /// When a GGUF file has no names for its tensors, or cannot say its settings or its tokenizer.
     pub(crate) fn new(source: &Checkpoint) -> Result<Self, QuantizeError> {
-        let tensors = FileForm::Gguf.tensors(&source.config, &source.tensors).map_err(not_converted)?;
+        let alone = source.config.alone();
+        let config = alone.as_ref().unwrap_or(&source.config);
+        let tensors = FileForm::Gguf.tensors(config, &source.tensors).map_err(not_converted)?;
         if source.path.is_dir() {
-            if source.config.norms_less_one {
+            if config.norms_less_one {
                 return Err(not_converted("its norms are stored less 1 in this folder, and not in a file"));
             }
             let GgufSettings { metadata, factors } = made(source)?;

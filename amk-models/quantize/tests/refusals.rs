@@ -82,6 +82,24 @@ fn a_result_replaces_nothing() {
 }
 
 #[test]
+fn another_form_is_recommended_only_where_there_is_one() {
+    let error = |name: &str, form| {
+        let folder = tempfile::tempdir().unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/families").join(name);
+        output(&open(&source), form, &folder.path().join("new"))
+    };
+    let folder = "this model cannot be written as a folder: folders of";
+    let names = "have other names of tensors, which are only read";
+    assert_eq!(error("lfm2", FileForm::Folder), format!("{folder} `lfm2` {names}; write a GGUF file"));
+    assert_eq!(error("granite4", FileForm::Folder), format!("{folder} `granitemoehybrid` {names}"));
+    let file = "this model cannot be written as a GGUF file: GGUF files of";
+    assert_eq!(error("granite4", FileForm::Gguf), format!("{file} `granitemoehybrid` are not known"));
+    assert_eq!(error("olmo3", FileForm::Gguf), format!("{file} `olmo3` are not known"));
+    let error = error("gemma3_with_images", FileForm::Gguf);
+    assert!(error.ends_with("its norms are stored less 1 in this folder, and not in a file"), "{error}");
+}
+
+#[test]
 fn embeddings_have_a_form_that_the_file_has() {
     let folder = folder();
     let source = open(folder.path());

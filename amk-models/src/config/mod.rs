@@ -19,6 +19,7 @@ mod rope;
 mod writer;
 
 use crate::import::{Activation, Flag, Import, LayerFlag};
+use crate::models::imports;
 use std::collections::BTreeMap;
 
 pub(crate) use fields::token_ids;
@@ -95,6 +96,13 @@ impl ModelConfig {
     /// The family that computes it.
     pub fn family(&self) -> &'static str {
         self.import.windowed.filter(|_| self.window.is_some()).unwrap_or(self.import.family)
+    }
+
+    /// The same as a model of its own, where it is the text model in a larger one.
+    pub fn alone(&self) -> Option<Self> {
+        let inside = self.import.inside?;
+        let import = imports().find(|import| import.model_type == inside.model_type)?;
+        Some(Self { import, quantization: None, ..self.clone() })
     }
 
     /// The rotary embedding of layers with a window.

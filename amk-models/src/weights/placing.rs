@@ -31,25 +31,40 @@ pub enum NoPlace {
     /// GGUF files have no name for it.
     #[error("a GGUF file of this architecture has no tensor for `{0}`")]
     Gguf(String),
+    /// No GGUF files of the architecture are known.
+    #[error("GGUF files of `{0}` are not known")]
+    NoGguf(&'static str),
     /// Folders have other names and shapes, which are only read.
-    #[error("a folder of this architecture has another name than `{0}`, which is only read; write a GGUF file")]
-    Folder(String),
+    #[error("folders of `{model_type}` have other names of tensors, which are only read{}", instead(*gguf))]
+    Folder {
+        /// The `model_type`.
+        model_type: &'static str,
+        /// Whether GGUF files of it are known.
+        gguf: bool,
+    },
+}
+
+fn instead(gguf: bool) -> &'static str {
+    if gguf { "; write a GGUF file" } else { "" }
 }
 
 impl FileForm {
     /// The tensors of a file with all tensors of a checkpoint, in their order.
     ///
     /// # Errors
-    /// When the form has no name for a tensor.
+    /// When the form has no name for a tensor, or its names are only read.
     pub fn tensors(self, config: &ModelConfig, set: &TensorSet) -> Result<Vec<FileTensor>, NoPlace> {
+        let import = config.import;
+        if self == Self::Folder && !import.names.is_empty() {
+            return Err(NoPlace::Folder { model_type: import.model_type, gguf: import.gguf.is_some() });
+        }
         let mut placed: Vec<FileTensor> = Vec::new();
         for name in set.iter().map(|tensor| tensor.name().to_owned()) {
             let (whole, parts) = whole(config, &name);
             let place = match self {
-                Self::Folder if config.import.names.is_empty() => whole,
-                Self::Folder => return Err(NoPlace::Folder(whole)),
+                Self::Folder => whole,
                 Self::Gguf => {
-                    let own = config.import.gguf.map_or(&[][..], |gguf| gguf.names);
+                    let own = import.gguf.ok_or(NoPlace::NoGguf(import.model_type))?.names;
                     gguf_name(&whole, own).ok_or(NoPlace::Gguf(whole))?
                 }
             };
