@@ -21,7 +21,13 @@ pub struct Rest {
 
 /// Whether a tensor is quantised: a matrix of a layer.
 pub fn is_projection(tensor: &StoredTensor) -> bool {
-    tensor.shape().len() == 2 && tensor.name().contains(".layers.")
+    tensor.shape().len() == 2 && tensor.name().contains(".layers.") && !is_taps(tensor)
+}
+
+/// Whether a tensor has the factors of a short convolution: a few for each channel, in rows that no
+/// block divides, and a matrix by its shape alone.
+fn is_taps(tensor: &StoredTensor) -> bool {
+    tensor.name().ends_with(".conv.conv.weight")
 }
 
 impl Rest {
@@ -34,8 +40,8 @@ impl Rest {
             tensor: tensor.name().to_owned(),
             found: tensor.stored_type().to_string(),
         })?;
-        if tensor.shape().len() < 2 {
-            // llama.cpp adds and multiplies vectors in f32.
+        if tensor.shape().len() < 2 || is_taps(tensor) {
+            // llama.cpp adds, multiplies and convolves in f32.
             return Ok(if self.form == FileForm::Gguf || own.float.is_none() { &F32 } else { own });
         }
         let has = |encoding: &Encoding| match self.form {

@@ -1,6 +1,6 @@
 //! Files that are written are read again with the same bits.
 
-use super::support::{encoding, folder, gguf, load, open, quantized, quantized_with};
+use super::support::{encoding, folder, folder_of, gguf, load, open, quantized, quantized_with, random_tensors};
 use amk::ir::DType;
 use amk_kernels::encoding::GroupFormat;
 use amk_models::checkpoint::Checkpoint;
@@ -55,6 +55,51 @@ fn a_folder_becomes_a_gguf_file() {
     output(&source, FileForm::Gguf, &path).write(&quantized, &mut |_| {}).unwrap();
     assert_same(&path, &source, &quantized);
     assert_eq!(open(&path).config.hidden_size, 64);
+}
+
+#[test]
+fn factors_of_a_convolution_stay_floats() {
+    let config = json!({
+        "architectures": ["Lfm2ForCausalLM"], "model_type": "lfm2", "hidden_size": 64, "num_hidden_layers": 2,
+        "intermediate_size": 96, "block_auto_adjust_ff_dim": false, "num_attention_heads": 2,
+        "num_key_value_heads": 1, "vocab_size": 96, "max_position_embeddings": 64, "full_attn_idxs": [1],
+    });
+    let of_each: [(&str, &[usize]); 5] = [
+        ("operator_norm", &[64]),
+        ("ffn_norm", &[64]),
+        ("feed_forward.w1", &[96, 64]),
+        ("feed_forward.w2", &[64, 96]),
+        ("feed_forward.w3", &[96, 64]),
+    ];
+    let of_one: [(&str, &[usize]); 9] = [
+        ("0.conv.conv", &[64, 1, 3]),
+        ("0.conv.in_proj", &[192, 64]),
+        ("0.conv.out_proj", &[64, 64]),
+        ("1.self_attn.q_proj", &[64, 64]),
+        ("1.self_attn.k_proj", &[32, 64]),
+        ("1.self_attn.v_proj", &[32, 64]),
+        ("1.self_attn.out_proj", &[64, 64]),
+        ("1.self_attn.q_layernorm", &[32]),
+        ("1.self_attn.k_layernorm", &[32]),
+    ];
+    let mut shapes: Vec<(String, &[usize])> =
+        [0, 1].into_iter().flat_map(|layer| of_each.map(|(name, shape)| (format!("{layer}.{name}"), shape))).collect();
+    shapes.extend(of_one.map(|(name, shape)| (name.to_owned(), shape)));
+    let mut shapes: Vec<_> =
+        shapes.into_iter().map(|(name, shape)| (format!("model.layers.{name}.weight"), shape)).collect();
+    shapes.push(("model.embed_tokens.weight".to_owned(), &[96, 64]));
+    shapes.push(("model.embedding_norm.weight".to_owned(), &[64]));
+    let folder = folder_of(&config, &random_tensors(&shapes));
+    let source = open(folder.path());
+    let mut quantized = quantized(&source, &["Q8_0"], Method::Rtn);
+    // The embeddings' encoding is not that of the factors.
+    let rest = Rest { form: FileForm::Gguf, ends: Some(encoding("Q8_0")) };
+    convert_rest(&source.tensors, rest, &mut quantized).unwrap();
+    let path = folder.path().join("new.gguf");
+    output(&source, FileForm::Gguf, &path).write(&quantized, &mut |_| {}).unwrap();
+    assert_same(&path, &source, &quantized);
+    let encoding = |name: &str| load(&path).bindings.weights()[name].encoding().name;
+    assert_eq!(["taps", "out"].map(|part| encoding(&format!("w.layers[0].conv.{part}"))), ["f32", "Q8_0"]);
 }
 
 #[test]

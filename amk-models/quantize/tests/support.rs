@@ -52,8 +52,23 @@ fn tensors() -> Vec<(String, Vec<usize>, Vec<f32>)> {
 
 /// The model as a folder.
 pub(crate) fn folder() -> TempDir {
+    let config = json!({
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
+        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 96,
+        "max_position_embeddings": CONTEXT, "rms_norm_eps": 1e-5, "torch_dtype": "float32", "eos_token_id": 2,
+    });
+    folder_of(&config, &tensors())
+}
+
+/// Random tensors of these names and shapes.
+pub(crate) fn random_tensors(shapes: &[(String, &[usize])]) -> Vec<(String, Vec<usize>, Vec<f32>)> {
+    let filled = shapes.iter().zip(1..);
+    filled.map(|((name, shape), seed)| (name.clone(), shape.to_vec(), random(seed, shape.iter().product()))).collect()
+}
+
+/// A folder with a config and tensors.
+pub(crate) fn folder_of(config: &serde_json::Value, tensors: &[(String, Vec<usize>, Vec<f32>)]) -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    let tensors = tensors();
     let bytes: Vec<Vec<u8>> =
         tensors.iter().map(|(_, _, elements)| elements.iter().flat_map(|x| x.to_le_bytes()).collect()).collect();
     let views = tensors
@@ -61,11 +76,6 @@ pub(crate) fn folder() -> TempDir {
         .zip(&bytes)
         .map(|((name, shape, _), bytes)| (name.as_str(), TensorView::new(Dtype::F32, shape.clone(), bytes).unwrap()));
     safetensors::serialize_to_file(views, None, &folder.path().join("model.safetensors")).unwrap();
-    let config = json!({
-        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
-        "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 96,
-        "max_position_embeddings": CONTEXT, "rms_norm_eps": 1e-5, "torch_dtype": "float32", "eos_token_id": 2,
-    });
     std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
     std::fs::write(folder.path().join("generation_config.json"), "{}").unwrap();
     folder
