@@ -38,6 +38,11 @@ impl About {
     /// When its configuration cannot be written as `config.json`.
     pub(crate) fn new(source: &Checkpoint) -> Result<Self, QuantizeError> {
         let tensors = FileForm::Folder.tensors(&source.config, &source.tensors).map_err(not_converted)?;
+        if let Some(alone) = source.config.alone() {
+            // The larger model's config would ask for tensors that are not written.
+            let dtype = alone.torch_dtype.as_deref().unwrap_or("bfloat16");
+            return Ok(Self { config: alone.to_json(dtype).map_err(not_converted)?, tensors });
+        }
         if source.path.is_dir() {
             return Ok(Self { config: read_config(source)?, tensors });
         }

@@ -103,6 +103,54 @@ fn factors_of_a_convolution_stay_floats() {
 }
 
 #[test]
+fn the_text_model_in_a_larger_one_is_written_as_a_model_of_its_own() {
+    let config = json!({
+        "architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "torch_dtype": "float32",
+        "image_token_index": 95, "mm_tokens_per_image": 4, "eos_token_id": [1, 106],
+        "text_config": {
+            "model_type": "gemma3_text", "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32, "vocab_size": 96,
+            "max_position_embeddings": 64, "rope_scaling": {"rope_type": "linear", "factor": 8.0},
+        },
+        "vision_config": {"model_type": "siglip_vision_model", "hidden_size": 8},
+    });
+    let of_layer: [(&str, &[usize]); 13] = [
+        ("input_layernorm", &[64]),
+        ("post_attention_layernorm", &[64]),
+        ("pre_feedforward_layernorm", &[64]),
+        ("post_feedforward_layernorm", &[64]),
+        ("self_attn.q_norm", &[32]),
+        ("self_attn.k_norm", &[32]),
+        ("self_attn.q_proj", &[64, 64]),
+        ("self_attn.k_proj", &[32, 64]),
+        ("self_attn.v_proj", &[32, 64]),
+        ("self_attn.o_proj", &[64, 64]),
+        ("mlp.gate_proj", &[96, 64]),
+        ("mlp.up_proj", &[96, 64]),
+        ("mlp.down_proj", &[64, 96]),
+    ];
+    let named = |(name, shape)| (format!("language_model.model.layers.0.{name}.weight"), shape);
+    let mut shapes: Vec<(String, &[usize])> = of_layer.map(named).to_vec();
+    shapes.push(("language_model.model.embed_tokens.weight".to_owned(), &[96, 64]));
+    shapes.push(("language_model.model.norm.weight".to_owned(), &[64]));
+    shapes.push(("vision_tower.vision_model.post_layernorm.weight".to_owned(), &[8]));
+    let folder = folder_of(&config, &random_tensors(&shapes));
+    let source = open(folder.path());
+    let quantized = quantized_with(&source, &["int8:32"], Method::Rtn, DType::F32);
+    let path = folder.path().join("quantized");
+    output(&source, FileForm::Folder, &path).write(&quantized, &mut |_| {}).unwrap();
+    assert_same(&path, &source, &quantized);
+    let text = std::fs::read(path.join("config.json")).unwrap();
+    let written: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!(written["architectures"], json!(["Gemma3ForCausalLM"]));
+    assert_eq!(written["model_type"], "gemma3_text");
+    // A window as long as the context is one all the same.
+    assert_eq!((&written["sliding_window"], &written["vision_config"]), (&json!(64), &json!(null)));
+    assert_eq!(written["rope_scaling"], json!({"rope_type": "linear", "factor": 8.0}));
+    assert_eq!((&written["eos_token_id"], &written["tie_word_embeddings"]), (&json!([1, 106]), &json!(true)));
+}
+
+#[test]
 fn scaled_rotary_frequencies_are_in_a_gguf_file() {
     let llama3 = json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 32});

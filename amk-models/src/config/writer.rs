@@ -66,8 +66,11 @@ impl ModelConfig {
             let name = |&is: &bool| if is { set } else { unset };
             put(flag.field, kinds.map(name).collect::<Vec<_>>().into());
         }
-        if !matches!(self.import.window, Window::None | Window::Switched) {
-            put("sliding_window", self.window.into());
+        match self.import.window {
+            Window::None | Window::Switched => {}
+            // transformers asks for a number where layers have a window, however long it is.
+            Window::OfLayers => put("sliding_window", self.window.unwrap_or(self.context_len).into()),
+            Window::Stated(_) => put("sliding_window", self.window.into()),
         }
         self.put_rope(&mut put)?;
         self.same(fields)
