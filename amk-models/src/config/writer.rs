@@ -63,8 +63,8 @@ impl ModelConfig {
         if let Some(flag) = self.import.layers {
             let kinds = self.layer_flags.get(flag.name).into_iter().flatten();
             let [set, unset] = flag.kinds;
-            let name = |&is: &bool| if is { set } else { unset };
-            put(flag.field, kinds.map(name).collect::<Vec<_>>().into());
+            let entry = |&is: &bool| entry(if is { set } else { unset });
+            put(flag.field, kinds.map(entry).collect::<Vec<_>>().into());
         }
         match self.import.window {
             Window::None | Window::Switched => {}
@@ -123,6 +123,12 @@ impl ModelConfig {
     }
 }
 
+/// The entry of a list of layers' kinds: a number where it is the text of one, as transformers
+/// takes the text `0` for true.
+fn entry(kind: &str) -> Value {
+    kind.parse::<u64>().map_or_else(|_| kind.into(), Value::from)
+}
+
 /// The shortest number that is this one in f32.
 fn shortest(value: f32) -> Value {
     value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
@@ -176,6 +182,7 @@ mod tests {
             with(json!({"model_type": "qwen3", "tie_word_embeddings": true, "eos_token_id": [2, 3]})),
             with(json!({"model_type": "gemma3_text", "sliding_window": 16, "query_pre_attn_scalar": 8})),
             with(json!({"model_type": "lfm2", "conv_L_cache": 4, "full_attn_idxs": [1]})),
+            with(json!({"model_type": "smollm3", "no_rope_layers": [1, 0, 1, 1, 0, 1]})),
             with(json!({"model_type": "granite", "attention_multiplier": 0.0078125, "embedding_multiplier": 12.0,
                 "residual_multiplier": 0.22, "logits_scaling": 8.0})),
         ];
@@ -185,6 +192,12 @@ mod tests {
             let again = read(&Value::Object(fields));
             assert_eq!(ModelConfig { torch_dtype: None, ..again }, config);
         }
+        let field = |own: Value, field: &str| with(own).to_json("float32").expect("a config.json")[field].clone();
+        let rotated = json!([1, 0, 1, 1, 0, 1]);
+        assert_eq!(field(json!({"model_type": "smollm3", "no_rope_layers": rotated}), "no_rope_layers"), rotated);
+        // A window of the whole context is one all the same.
+        let gemma = json!({"model_type": "gemma2", "sliding_window": 64, "query_pre_attn_scalar": 8});
+        assert_eq!(field(gemma, "sliding_window"), 64);
         let scaling = RopeScaling::Factors(vec![1.0; 4]);
         let config = with(json!({"model_type": "llama"}));
         let config = ModelConfig { rope: Rope { scaling, ..config.rope.clone() }, ..config };
