@@ -53,7 +53,8 @@ impl ModelConfig {
             let plain = |value: f64| match number.form {
                 Form::Plain => shortest(value as f32),
                 Form::Reciprocal => shortest((1.0 / value) as f32),
-                Form::ReciprocalRoot => shortest((1.0 / (value * value)) as f32),
+                // What has a root here are sizes, and transformers takes no float for one.
+                Form::ReciprocalRoot => size(value).unwrap_or_else(|| shortest((1.0 / (value * value)) as f32)),
             };
             put(number.field, value.map_or(Value::Null, plain));
         }
@@ -121,6 +122,13 @@ impl ModelConfig {
             false => Err(Unsaid { form: FORM, what: "all of its settings".to_owned() }),
         }
     }
+}
+
+/// The size of which this is the reciprocal root in f32, if there is one.
+fn size(root: f64) -> Option<Value> {
+    let size = (1.0 / (root * root)).round();
+    let is_exact = (1.0..=f64::from(u32::MAX)).contains(&size) && f64::from(Form::ReciprocalRoot.of(size)) == root;
+    is_exact.then(|| (size as u32).into())
 }
 
 /// The entry of a list of layers' kinds: a number where it is the text of one, as transformers
@@ -195,9 +203,12 @@ mod tests {
         let field = |own: Value, field: &str| with(own).to_json("float32").expect("a config.json")[field].clone();
         let rotated = json!([1, 0, 1, 1, 0, 1]);
         assert_eq!(field(json!({"model_type": "smollm3", "no_rope_layers": rotated}), "no_rope_layers"), rotated);
-        // A window of the whole context is one all the same.
-        let gemma = json!({"model_type": "gemma2", "sliding_window": 64, "query_pre_attn_scalar": 8});
-        assert_eq!(field(gemma, "sliding_window"), 64);
+        // A window of the whole context is one all the same, and a size no float.
+        for size in [6, 8, 144, 168, 256] {
+            let gemma = json!({"model_type": "gemma2", "sliding_window": 64, "query_pre_attn_scalar": size});
+            assert_eq!(field(gemma.clone(), "sliding_window"), 64);
+            assert_eq!(field(gemma, "query_pre_attn_scalar"), size);
+        }
         let scaling = RopeScaling::Factors(vec![1.0; 4]);
         let config = with(json!({"model_type": "llama"}));
         let config = ModelConfig { rope: Rope { scaling, ..config.rope.clone() }, ..config };
