@@ -163,7 +163,8 @@ fn choice(texts: &[String]) -> Result<String, GrammarError> {
     if texts.is_empty() {
         return Err(GrammarError("a choice needs texts".to_owned()));
     }
-    Ok(format!("start: {}", bounded(&texts.join(" | "))?))
+    // One terminal: the parser has a limit for the rules that may come, the lexer takes thousands.
+    Ok(format!("start: TEXT\nTEXT: {}", bounded(&texts.join(" | "))?))
 }
 
 /// Refuses what parsers would spend too much memory on.

@@ -83,6 +83,13 @@ fn a_text_ends_where_its_language_allows_it() {
 }
 
 #[test]
+fn a_choice_may_have_thousands_of_texts() {
+    let choice = Language::Choice((0..3000).map(|number| format!("item {number}")).collect());
+    let (text, ended) = draw(&choice, 1, 0).unwrap();
+    assert!(ended && text.starts_with("item "), "{text}");
+}
+
+#[test]
 fn a_text_that_the_vocabulary_cannot_write_is_an_error() {
     let error = draw(&Language::Lark("start: \"a\" \"é\"".to_owned()), 1, END).unwrap_err();
     assert_eq!(error.to_string(), "the grammar: no token of the vocabulary can follow");
