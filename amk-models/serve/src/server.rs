@@ -34,7 +34,7 @@ use std::time::{Duration, SystemTime};
 use tokio::net::TcpListener;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::sync::Semaphore;
-use tokio::task::block_in_place;
+use tokio::task::{JoinError, block_in_place};
 
 /// Languages that are compiled at the same time at most.
 const COMPILING: usize = 2;
@@ -87,7 +87,7 @@ pub(crate) struct Shared {
     pub(crate) options: ServeOptions,
     grammars: Grammars,
     /// Languages that may be compiled at the same time.
-    compiling: Semaphore,
+    compiling: Arc<Semaphore>,
     started: u64,
     /// Ids of requests and answers that were given.
     numbers: AtomicU64,
@@ -108,7 +108,7 @@ pub async fn serve(
         served,
         options,
         grammars,
-        compiling: Semaphore::new(COMPILING),
+        compiling: Arc::new(Semaphore::new(COMPILING)),
         started: now(),
         numbers: AtomicU64::new(0),
     });
@@ -206,6 +206,21 @@ fn beside<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
+/// Has work done on a thread of its own, as much at a time as there are places.
+async fn aside<T: Send + 'static>(
+    places: &Arc<Semaphore>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, JoinError> {
+    // It is never closed.
+    let place = Arc::clone(places).acquire_owned().await;
+    // Work that has begun goes on when its client leaves, and keeps its place.
+    tokio::task::spawn_blocking(move || {
+        let _place = place;
+        work()
+    })
+    .await
+}
+
 async fn tokenize(State(shared): State<Arc<Shared>>, body: Body) -> Result<Json<Value>, ApiError> {
     let fields = &mut Fields::read(&body.0)?;
     let text: Option<String> = fields.either("content", "prompt")?;
@@ -287,9 +302,7 @@ impl Shared {
     /// Compiles a language, aside: it may take some time.
     async fn compile(self: &Arc<Self>, language: Language) -> Result<Result<Grammar, GrammarError>, EngineError> {
         let shared = Arc::clone(self);
-        // It is never closed.
-        let _permit = self.compiling.acquire().await;
-        let compiled = tokio::task::spawn_blocking(move || shared.grammars.compile(&language)).await;
+        let compiled = aside(&self.compiling, move || shared.grammars.compile(&language)).await;
         compiled.map_err(|error| EngineError::Stopped(error.to_string()))
     }
 
@@ -357,4 +370,25 @@ impl Shared {
 /// Seconds since 1970.
 fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    #[tokio::test]
+    async fn work_whose_client_has_left_keeps_its_place() {
+        let places = Arc::new(Semaphore::new(1));
+        let (begun, begins) = channel();
+        let (end, ends) = channel::<()>();
+        let (held, work) = (Arc::clone(&places), move || (begun.send(()), ends.recv()));
+        let client = tokio::spawn(async move { aside(&held, work).await });
+        tokio::task::spawn_blocking(move || begins.recv()).await.expect("a thread").expect("it begins");
+        client.abort();
+        assert!(client.await.is_err());
+        assert_eq!(places.available_permits(), 0);
+        end.send(()).expect("it waits");
+        assert!(aside(&places, || true).await.expect("it ends"));
+    }
 }
