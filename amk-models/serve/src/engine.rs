@@ -39,6 +39,9 @@ pub enum EngineError {
     /// The prompt is too long.
     #[error("{0}")]
     TooLong(String),
+    /// The prompt has no tokens.
+    #[error("{0}")]
+    Empty(String),
     /// The text cannot be written: a parameter is out of range, its grammar leads nowhere, or there
     /// are more texts than can ever be open.
     #[error("{0}")]
@@ -195,6 +198,20 @@ impl Engine {
     }
 }
 
+/// Why a text is not begun.
+fn refused(error: &GenerateError) -> EngineError {
+    match error {
+        // Clients know it by these words of OpenAI's.
+        GenerateError::PromptTooLong { tokens, positions } => EngineError::TooLong(format!(
+            "this model's maximum context length is {positions} tokens, but the prompt has {tokens}; shorten it or \
+            raise --context"
+        )),
+        GenerateError::Rows(RowsError::Pages { .. }) => EngineError::TooLong(error.to_string()),
+        GenerateError::EmptyPrompt => EngineError::Empty(error.to_string()),
+        _ => EngineError::Refused(error.to_string()),
+    }
+}
+
 /// The thread's texts.
 struct Writer<'t, V> {
     batch: Batch<'t, V>,
@@ -246,10 +263,7 @@ impl<'t, V: RowVm> Writer<'t, V> {
                 self.counters.texts.fetch_add(1, Relaxed);
                 self.clients.insert(id, client);
             }
-            Err(error @ (GenerateError::PromptTooLong { .. } | GenerateError::Rows(RowsError::Pages { .. }))) => {
-                client.last(Err(EngineError::TooLong(error.to_string()))).send();
-            }
-            Err(error) => client.last(Err(EngineError::Refused(error.to_string()))).send(),
+            Err(error) => client.last(Err(refused(&error))).send(),
         }
     }
 

@@ -61,6 +61,12 @@ impl ApiError {
         Self { param: Some("model"), ..Self::not_found(message) }.with_code("model_not_found")
     }
 
+    /// An error of the engine, with the field of the prompt where it is about the prompt.
+    pub(crate) fn of_engine(error: EngineError, prompt: &'static str) -> Self {
+        let about = matches!(error, EngineError::TooLong(_) | EngineError::Empty(_)).then_some(prompt);
+        Self { param: about, ..Self::from(error) }
+    }
+
     fn with_code(self, code: &'static str) -> Self {
         Self { code: Some(code), ..self }
     }
@@ -78,7 +84,7 @@ impl From<EngineError> for ApiError {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_error", message).with_code("rate_limit_exceeded")
             }
             EngineError::TooLong(_) => Self::invalid(None, message).with_code("context_length_exceeded"),
-            EngineError::Refused(_) => Self::invalid(None, message),
+            EngineError::Empty(_) | EngineError::Refused(_) => Self::invalid(None, message),
             EngineError::Stopped(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message),
         }
     }

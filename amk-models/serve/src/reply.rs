@@ -1,5 +1,7 @@
 //! Answers in the forms of OpenAI's API.
 
+use crate::engine::EngineError;
+use crate::error::ApiError;
 use crate::logprobs::LogprobsForm;
 use crate::tools::{Call, Part, Tools};
 use amk_run::text::{Ended, Generated, PlacedLogprobs};
@@ -74,6 +76,15 @@ fn finish(ended: Ended, called: bool) -> &'static str {
 }
 
 impl Head {
+    /// Why a text is not written, with the field that it is about.
+    pub(crate) fn error(&self, error: EngineError) -> ApiError {
+        let prompt = match self.form {
+            Form::Completion => "prompt",
+            Form::Chat => "messages",
+        };
+        ApiError::of_engine(error, prompt)
+    }
+
     fn with(&self, chunk: bool, choices: Vec<Value>, usage: Option<Usage>) -> Value {
         let object = match (self.form, chunk) {
             (Form::Completion, _) => "text_completion",

@@ -33,7 +33,7 @@ pub(crate) async fn whole(
     let mut texts = vec![Coming::default(); count];
     let mut record = AnswerRecord::new();
     while let Some((number, piece)) = pieces.recv().await {
-        match piece.inspect_err(|_| record.failed())? {
+        match piece.inspect_err(|_| record.failed()).map_err(|error| head.error(error))? {
             Piece::Text { text, logprobs } => {
                 record.text();
                 texts[number].text.push_str(&text);
@@ -85,7 +85,7 @@ impl Streamed {
     /// Waits for the first piece, so that a text that is refused has the status of an error.
     pub(crate) async fn begin(mut self) -> Result<Response, ApiError> {
         let next = self.pieces.recv().await;
-        self.take(next)?;
+        self.take(next).map_err(|error| self.head.error(error))?;
         Ok(Sse::new(self.events()).keep_alive(KeepAlive::default()).into_response())
     }
 
@@ -100,7 +100,7 @@ impl Streamed {
                 }
                 let next = streamed.pieces.recv().await;
                 if let Err(error) = streamed.take(next) {
-                    streamed.ready.push_back(event(&ApiError::from(error).json()));
+                    streamed.ready.push_back(event(&streamed.head.error(error).json()));
                     streamed.done = true;
                 }
             }

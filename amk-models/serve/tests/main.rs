@@ -388,8 +388,16 @@ fn prompts_beyond_the_context_are_refused_whether_streamed_or_not() {
     for stream in [false, true] {
         let request = json!({ "prompt": vec![1; 2001], "stream": stream });
         let answer = server.post("/v1/completions", &request);
-        assert_eq!((answer.status, &answer.json()["error"]["code"]), (400, &json!("context_length_exceeded")));
-        assert!(answer.text.contains("2000"), "{}", answer.text);
+        let error = answer.json()["error"].clone();
+        assert_eq!((answer.status, &error["code"]), (400, &json!("context_length_exceeded")));
+        // Clients know it by these words of OpenAI's.
+        let message = error["message"].as_str().expect("a text");
+        assert!(message.starts_with("this model's maximum context length is 2000 tokens, but the prompt has 2001"));
+        assert_eq!(error["param"], "prompt");
+        let request = json!({ "messages": [{ "role": "user", "content": "t1 ".repeat(2001) }], "stream": stream });
+        assert_eq!(server.post("/v1/chat/completions", &request).json()["error"]["param"], "messages");
+        let empty = server.post("/v1/completions", &json!({ "prompt": "", "stream": stream }));
+        assert_eq!((empty.status, &empty.json()["error"]["param"]), (400, &json!("prompt")), "{}", empty.text);
     }
 }
 

@@ -105,7 +105,7 @@ def mistakes_have_their_kind_param_and_code():
     refused(openai.BadRequestError, "messages", None, messages=[])
     refused(openai.BadRequestError, "response_format", None, response_format={"type": "xml"})
     long = [{"role": "user", "content": "word " * 9000}]
-    refused(openai.BadRequestError, None, "context_length_exceeded", messages=long)
+    refused(openai.BadRequestError, "messages", "context_length_exceeded", messages=long)
 
 
 for name, test in list(globals().items()):
