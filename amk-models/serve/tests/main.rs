@@ -443,7 +443,8 @@ fn embeddings_have_the_form_of_openais() {
 #[test]
 fn a_key_is_asked_for_where_there_is_one() {
     let server = server(0, 8, ServeOptions { key: Some("secret".into()), ..ServeOptions::default() });
-    assert_eq!(server.get("/v1/models").status, 401);
+    let refused = server.get("/v1/models");
+    assert_eq!((refused.status, refused.header("www-authenticate").as_deref()), (401, Some("Bearer")));
     assert_eq!(server.with_key("secreT").get("/v1/models").status, 401);
     let models = server.with_key("secret").get("/v1/models").json();
     assert_eq!((&models["data"][0]["id"], &models["object"]), (&json!("count"), &json!("list")));
