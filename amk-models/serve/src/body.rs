@@ -2,7 +2,7 @@
 
 use crate::error::ApiError;
 use crate::server::Shared;
-use axum::body::Bytes;
+use axum::body::{Bytes, HttpBody as _};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, header};
 use std::sync::Arc;
@@ -15,14 +15,22 @@ impl FromRequest<Arc<Shared>> for Body {
 
     async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Self, ApiError> {
         check_type(request.headers())?;
+        // A client that waits for `100 Continue` need not send what is refused.
+        if request.body().size_hint().lower() > shared.options.body as u64 {
+            return Err(too_large());
+        }
         let limit = shared.options.body_time;
         let body = tokio::time::timeout(limit, Bytes::from_request(request, shared)).await;
         let body = body.map_err(|_| ApiError::too_slow(format!("the body did not come in {limit:?}")))?;
         body.map(Self).map_err(|error| match error.status().as_u16() {
-            413 => ApiError::too_large("the body is too large"),
+            413 => too_large(),
             _ => ApiError::invalid(None, error.body_text()),
         })
     }
+}
+
+fn too_large() -> ApiError {
+    ApiError::too_large("the body is too large")
 }
 
 /// A page of any site may send text or a form to this address unasked, but JSON only if the server

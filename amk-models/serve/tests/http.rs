@@ -37,6 +37,15 @@ fn every_error_is_json_with_a_message() {
 }
 
 #[test]
+fn a_body_that_is_announced_as_too_large_is_not_waited_for() {
+    let server = server(0, 8, ServeOptions { body: 2000, ..ServeOptions::default() });
+    let head = format!("POST /v1/completions HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{JSON}\r\n");
+    let answer =
+        server.raw(format!("{head}Expect: 100-continue\r\nContent-Length: 2001\r\n\r\n").as_bytes(), WAIT * 20);
+    assert_eq!(answer.map(|answer| answer.status), Some(413));
+}
+
+#[test]
 fn pages_ask_where_their_origin_is_allowed() {
     let asks = |allowed: &[&str]| {
         let origins = allowed.iter().map(|origin| origin.parse().expect("an origin")).collect();
