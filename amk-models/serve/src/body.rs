@@ -40,7 +40,8 @@ fn check_type(headers: &HeaderMap) -> Result<(), ApiError> {
     if let Some(encoding) = text(header::CONTENT_ENCODING).filter(|encoding| encoding != "identity") {
         return Err(ApiError::unsupported_type(format!("the body is encoded as `{encoding}`, expected plain JSON")));
     }
-    let kind = text(header::CONTENT_TYPE).unwrap_or_default();
+    let missing = || ApiError::unsupported_type("the header `Content-Type` is missing, expected `application/json`");
+    let kind = text(header::CONTENT_TYPE).ok_or_else(missing)?;
     let essence = kind.split(';').next().unwrap_or_default().trim();
     if essence.eq_ignore_ascii_case("application/json") {
         return Ok(());

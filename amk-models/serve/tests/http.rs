@@ -20,7 +20,7 @@ fn every_error_is_json_with_a_message() {
         ("GET /v1/completions", &[], 405, "/v1/completions is not asked by GET"),
         ("DELETE /v1/models/count", &[], 405, "is not asked by DELETE"),
         ("OPTIONS /v1/completions", &["Origin: http://a.org"], 405, "is not asked by OPTIONS"),
-        ("POST /v1/completions", &[], 415, "`Content-Type` is ``, expected `application/json`"),
+        ("POST /v1/completions", &[], 415, "`Content-Type` is missing, expected `application/json`"),
         ("POST /v1/completions", &["Content-Type: text/plain"], 415, "`text/plain`, expected `application/json`"),
         ("POST /v1/completions", &[JSON, "Content-Encoding: gzip"], 415, "is encoded as `gzip`"),
     ] {
