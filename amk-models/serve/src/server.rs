@@ -20,6 +20,7 @@ use amk_models::chat::ChatTemplate;
 use amk_models::tokenizer::{SpecialTokens, Tokenizer, TokenizerError};
 use amk_run::grammar::{Grammar, GrammarError, Grammars, Language};
 use amk_run::text::Request;
+use axum::extract::rejection::PathRejection;
 use axum::extract::{DefaultBodyLimit, Path, Request as HttpRequest, State};
 use axum::http::{Method, Uri, header};
 use axum::middleware::{Next, from_fn_with_state};
@@ -193,7 +194,11 @@ async fn models(State(shared): State<Arc<Shared>>) -> Json<Value> {
     Json(json!({ "object": "list", "data": [shared.model()] }))
 }
 
-async fn model(State(shared): State<Arc<Shared>>, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
+async fn model(
+    State(shared): State<Arc<Shared>>,
+    name: Result<Path<String>, PathRejection>,
+) -> Result<Json<Value>, ApiError> {
+    let Path(name) = name.map_err(|error| ApiError::invalid("model", error.body_text()))?;
     shared.check_model(Some(&name))?;
     Ok(Json(shared.model()))
 }

@@ -17,6 +17,7 @@ fn every_error_is_json_with_a_message() {
         ("GET /nothing", &[][..], 404, "there is no GET /nothing; the API begins with /v1"),
         ("POST /v1/completions/", &[JSON], 404, "there is no POST /v1/completions/"),
         ("GET /v1/models/other", &[], 404, "this server has `count`"),
+        ("GET /v1/models/%ff", &[], 400, "Invalid UTF-8"),
         ("GET /v1/completions", &[], 405, "/v1/completions is not asked by GET"),
         ("DELETE /v1/models/count", &[], 405, "is not asked by DELETE"),
         ("OPTIONS /v1/completions", &["Origin: http://a.org"], 405, "is not asked by OPTIONS"),
