@@ -47,7 +47,7 @@ impl Turn {
         // OpenAI's newer name of the same role.
         let role = if self.role == "developer" { "system".to_owned() } else { self.role };
         let mut more = Map::new();
-        let calls: Vec<Value> = self.tool_calls.unwrap_or_default().into_iter().map(with_object).collect();
+        let calls: Vec<Value> = self.tool_calls.into_iter().flatten().map(call).collect::<Result<_, _>>()?;
         if !calls.is_empty() {
             more.insert("tool_calls".to_owned(), calls.into());
         }
@@ -59,11 +59,15 @@ impl Turn {
 }
 
 /// The call with its arguments as an object, which templates expect: clients write them as a text.
-fn with_object(mut call: Value) -> Value {
+fn call(mut call: Value) -> Result<Value, ApiError> {
+    if !call["function"]["name"].is_string() {
+        let message = format!("`tool_calls` has {call}, expected the call of a function with its `name`");
+        return Err(ApiError::invalid("messages", message));
+    }
     if let Some(arguments) = call.pointer_mut("/function/arguments")
         && let Some(object) = arguments.as_str().and_then(|text| serde_json::from_str(text).ok())
     {
         *arguments = object;
     }
-    call
+    Ok(call)
 }

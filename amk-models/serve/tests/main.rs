@@ -327,6 +327,11 @@ fn mistakes_are_told_with_their_field() {
         (json!([{ "role": "user", "content": null }]), "the role `user` has no `content`"),
         (json!([{ "role": "user", "content": 5 }]), "expected `content` to be a text or a list of parts"),
         (json!([{ "role": "user", "content": [{ "type": "image_url" }] }]), "type `image_url` is not supported"),
+        (json!([{ "role": "assistant", "tool_calls": [5] }]), "`tool_calls` has 5, expected the call of a function"),
+        (
+            json!([{ "role": "assistant", "tool_calls": [{ "function": { "arguments": "{}" } }] }]),
+            "the call of a function",
+        ),
     ] {
         let answer = server.post("/v1/chat/completions", &json!({ "messages": messages }));
         let error = answer.json()["error"].clone();

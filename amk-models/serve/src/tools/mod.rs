@@ -148,9 +148,12 @@ impl ToolFields {
 impl Tool {
     fn function(&self) -> Result<Value, ApiError> {
         let Self { kind, function } = self;
-        let function = function.as_ref().filter(|_| kind == "function").ok_or_else(|| {
-            ApiError::invalid("tools", format!("a tool of type `{kind}` is not supported; expected `function`"))
-        })?;
+        if kind != "function" {
+            let message = format!("a tool of type `{kind}` is not supported; expected `function`");
+            return Err(ApiError::invalid("tools", message));
+        }
+        let missing = || ApiError::invalid("tools", "a tool of type `function` needs a `function`");
+        let function = function.as_ref().ok_or_else(missing)?;
         let Some(name) = function["name"].as_str().filter(|name| !name.is_empty()) else {
             return Err(ApiError::invalid("tools", "a function needs a `name`"));
         };
@@ -354,6 +357,8 @@ mod tests {
         assert_eq!(refused(of(json!(5))), expected);
         assert_eq!(refused(of(json!({ "type": "string" }))), expected);
         assert!(refused(json!({ "name": "a\"b</tool_call>" })).unwrap_err().starts_with("the function's name `a\"b<"));
+        let error = Tool { kind: "function".to_owned(), function: None }.function().unwrap_err();
+        assert_eq!(error.json()["error"]["message"], "a tool of type `function` needs a `function`");
     }
 
     #[test]
