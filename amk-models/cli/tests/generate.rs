@@ -352,7 +352,19 @@ fn a_file_of_prompts_may_be_json_lines() {
     let none = refusal(r#"{"messages": []}"#);
     assert!(none.ends_with("prompts.jsonl, line 2 has no messages"), "{none}");
     let image = refusal(r#"{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}"#);
-    assert_eq!(image, "content of type `image_url` is not supported");
+    assert!(image.ends_with("prompts.jsonl, line 2: content of type `image_url` is not supported"), "{image}");
+    let role = refusal(r#"{"messages": [{"role": "usr", "content": "the cat"}]}"#);
+    assert!(role.contains("prompts.jsonl, line 2: no role `usr`; expected one of system, developer,"), "{role}");
+    write(&["\"fine\"", "", &format!("\"{}\"", "the cat ".repeat(999))]);
+    let long = fails("generate", &model, &["--prompts", path]);
+    assert!(long.contains("prompts.jsonl, line 3: the prompt has "), "{long}");
+    let prompts =
+        ["system", "developer"].map(|role| format!(r#"{{"messages": [{{"role": "{role}", "content": "a"}}]}}"#));
+    write(&prompts.each_ref().map(String::as_str));
+    let lines = texts(&[]);
+    let texts_of: Vec<_> =
+        lines.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["text"].clone()).collect();
+    assert_eq!(texts_of[0], texts_of[1]);
     write(&[]);
     assert_eq!(fails("generate", &model, &["--prompts", path]), "there is no prompt in the file of --prompts");
 }

@@ -1,12 +1,9 @@
 //! Messages, as clients of OpenAI's API write them.
 
 use crate::error::ApiError;
-use amk_models::chat::{ChatTemplate, Content, ContentError, Message};
+use amk_models::chat::{ChatTemplate, Content, ContentError, Message, RoleError};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-
-/// The roles of OpenAI's API.
-const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 
 /// A message of a chat.
 #[derive(Debug, Deserialize)]
@@ -27,13 +24,8 @@ impl Turn {
     /// # Errors
     /// A role that neither OpenAI's API nor the template has; no content, or some that is not text.
     pub(crate) fn message(self, template: &ChatTemplate) -> Result<Message, ApiError> {
-        let role = &self.role;
-        let in_template =
-            || ['\'', '"'].iter().any(|quote| template.source().contains(&format!("{quote}{role}{quote}")));
-        if !ROLES.contains(&role.as_str()) && !in_template() {
-            let message = format!("no role `{role}`; expected one of {}", ROLES.join(", "));
-            return Err(ApiError::invalid("messages", message));
-        }
+        let invalid = |error: RoleError| ApiError::invalid("messages", error.to_string());
+        let role = template.role(self.role).map_err(invalid)?;
         let content = match self.content {
             // It may have called tools and said nothing.
             None if role == "assistant" => String::new(),
@@ -44,8 +36,6 @@ impl Turn {
                 content.text().map_err(|error: ContentError| ApiError::invalid("messages", error.to_string()))?
             }
         };
-        // OpenAI's newer name of the same role.
-        let role = if self.role == "developer" { "system".to_owned() } else { self.role };
         let mut more = Map::new();
         let calls: Vec<Value> = self.tool_calls.into_iter().flatten().map(call).collect::<Result<_, _>>()?;
         if !calls.is_empty() {

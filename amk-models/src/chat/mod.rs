@@ -13,9 +13,11 @@ mod padding;
 mod percent_format;
 mod python_json;
 mod python_methods;
+mod role;
 mod strftime;
 
 pub use content::{Content, ContentError, ContentPart};
+pub use role::RoleError;
 
 use jiff::Zoned;
 use minijinja::syntax::SyntaxConfig;

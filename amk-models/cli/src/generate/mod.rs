@@ -149,7 +149,7 @@ impl Generate {
             batch = batch.with_drafter(vm(&self.drafter(path, tokenizer)?)?);
         }
         for (prompt, request) in texts.prompts().iter().zip(&requests) {
-            batch.add(&prompt.tokens, request)?;
+            prompt.placed(batch.add(&prompt.tokens, request).map_err(Into::into))?;
         }
         let mut failed = None;
         while batch.step(&mut |TextId(number), event| match event {
@@ -160,12 +160,12 @@ impl Generate {
             Event::Text(piece) => texts.text(number, piece),
             Event::Ended(generated) => texts.ended(number, generated),
             Event::Failed(error) => {
-                failed = Some(error);
+                failed = Some((number, error));
                 Ok(())
             }
         })? {}
         match failed {
-            Some(error) => Err(error.into()),
+            Some((number, error)) => texts.prompts()[number].placed(Err(error.into())),
             None => Ok(()),
         }
     }

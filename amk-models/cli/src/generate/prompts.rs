@@ -2,7 +2,7 @@
 
 use super::Generate;
 use crate::options::read_prompt;
-use amk_models::chat::{ChatOptions, Content, ContentError, Message};
+use amk_models::chat::{ChatOptions, ChatTemplate, Content, Message};
 use amk_models::checkpoint::Checkpoint;
 use amk_models::tokenizer::SpecialTokens;
 use anyhow::{Context as _, Result, bail};
@@ -14,6 +14,24 @@ use std::path::Path;
 pub(super) struct Prompt {
     pub(super) text: String,
     pub(super) tokens: Vec<u32>,
+    place: Option<Place>,
+}
+
+impl Prompt {
+    /// Has an error name the line of the prompt, if it is from a file.
+    pub(super) fn placed<T>(&self, result: Result<T>) -> Result<T> {
+        placed(self.place.as_ref(), result)
+    }
+}
+
+/// Where a prompt is in the file of `--prompts`, in words.
+type Place = String;
+
+fn placed<T>(place: Option<&Place>, result: Result<T>) -> Result<T> {
+    match place {
+        Some(place) => result.with_context(|| place.clone()),
+        None => result,
+    }
 }
 
 /// A line of a `.jsonl` file.
@@ -33,19 +51,21 @@ struct Turn {
 }
 
 impl Turn {
-    fn message(self) -> Result<Message, ContentError> {
-        Ok(Message::new(self.role, self.content.text()?))
+    fn message(self, template: &ChatTemplate) -> Result<Message> {
+        Ok(Message::new(template.role(self.role)?, self.content.text()?))
     }
 }
 
 impl Generate {
     /// All prompts, one at least.
     pub(super) fn all_prompts(&self, checkpoint: &Checkpoint) -> Result<Vec<Prompt>> {
-        let lines = match (&self.prompts, &self.prompt) {
-            (Some(file), _) => read(file)?,
-            (None, Some(text)) if text == "-" => vec![Line::Text(read_prompt(Path::new("-"))?)],
-            (None, Some(text)) => vec![Line::Text(text.clone())],
-            (None, None) => self.file.iter().map(|file| read_prompt(file).map(Line::Text)).collect::<Result<_>>()?,
+        let alone = |text: String| vec![(None, Line::Text(text))];
+        let lines = match (&self.prompts, &self.prompt, &self.file) {
+            (Some(file), ..) => read(file)?,
+            (None, Some(text), _) if text == "-" => alone(read_prompt(Path::new("-"))?),
+            (None, Some(text), _) => alone(text.clone()),
+            (None, None, Some(file)) => alone(read_prompt(file)?),
+            (None, None, None) => Vec::new(),
         };
         if lines.is_empty() {
             bail!("there is no prompt in the file of --prompts");
@@ -54,14 +74,19 @@ impl Generate {
         if chat
             && !self.chat
             && self.system.is_none()
-            && lines.iter().any(|line| !matches!(line, Line::Messages { .. }))
+            && lines.iter().any(|(_, line)| !matches!(line, Line::Messages { .. }))
         {
             self.tell("the model answers the prompt by its chat template; --raw goes on from the prompt itself");
         }
-        lines.into_iter().map(|line| self.encode(checkpoint, line)).collect()
+        let encode = |(place, line): (Option<Place>, Line)| {
+            let (text, tokens) = placed(place.as_ref(), self.encode(checkpoint, line))?;
+            Ok(Prompt { text, tokens, place })
+        };
+        lines.into_iter().map(encode).collect()
     }
 
-    fn encode(&self, checkpoint: &Checkpoint, line: Line) -> Result<Prompt> {
+    /// The text of a prompt and its tokens.
+    fn encode(&self, checkpoint: &Checkpoint, line: Line) -> Result<(String, Vec<u32>)> {
         let tokenizer = checkpoint.tokenizer()?;
         let system = self.system.iter().map(|system| Message::new("system", system));
         let (text, messages): (String, Vec<Message>) = match line {
@@ -69,20 +94,22 @@ impl Generate {
                 (text.clone(), system.chain([Message::new("user", text)]).collect())
             }
             Line::Messages { messages } => {
-                let messages: Vec<Message> = messages.into_iter().map(Turn::message).collect::<Result<_, _>>()?;
-                let text = messages.last().map_or_else(String::new, |last| last.content.clone());
-                if self.template(checkpoint)?.is_none() {
+                let Some(template) = self.template(checkpoint)? else {
                     bail!("{} has no chat template for messages, or --raw leaves it out", checkpoint.path.display());
-                }
+                };
+                let messages: Vec<Message> =
+                    messages.into_iter().map(|turn| turn.message(template)).collect::<Result<_>>()?;
+                let text = messages.last().map_or_else(String::new, |last| last.content.clone());
                 (text, system.chain(messages).collect())
             }
         };
         let Some(template) = self.template(checkpoint)? else {
-            return Ok(Prompt { tokens: tokenizer.encode(&text, SpecialTokens::Add)?, text });
+            let tokens = tokenizer.encode(&text, SpecialTokens::Add)?;
+            return Ok((text, tokens));
         };
         let options = ChatOptions::answer();
         let rendered = template.render(&messages, &options).with_context(|| checkpoint.path.display().to_string())?;
-        Ok(Prompt { tokens: tokenizer.encode(&rendered, SpecialTokens::AsWritten)?, text })
+        Ok((text, tokenizer.encode(&rendered, SpecialTokens::AsWritten)?))
     }
 }
 
@@ -92,23 +119,24 @@ pub(super) fn without_mark(text: &str) -> &str {
 }
 
 /// The prompts of a file; empty lines are none.
-fn read(file: &Path) -> Result<Vec<Line>> {
+fn read(file: &Path) -> Result<Vec<(Option<Place>, Line)>> {
     let text = if file == Path::new("-") {
         std::io::read_to_string(std::io::stdin()).context("cannot read the prompts on standard input")?
     } else {
         std::fs::read_to_string(file).with_context(|| format!("cannot read the prompts {}", file.display()))?
     };
-    let lines = without_mark(&text).lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
+    let name = if file == Path::new("-") { "standard input".to_owned() } else { file.display().to_string() };
+    let lines = without_mark(&text).lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
+    let lines = lines.map(|(line, number): (&str, usize)| (format!("{name}, line {number}"), line));
     if file.extension().is_none_or(|extension| extension != "jsonl") {
-        return Ok(lines.map(|(_, line)| Line::Text(line.to_owned())).collect());
+        return Ok(lines.map(|(place, line)| (Some(place), Line::Text(line.to_owned()))).collect());
     }
-    let parse = |(number, line): (usize, &str)| {
-        let place = format!("{}, line {}", file.display(), number + 1);
+    let parse = |(place, line): (Place, &str)| {
         let form = "a string, {\"prompt\": ..} or {\"messages\": [{\"role\": .., \"content\": ..}]}";
         let value: Value = serde_json::from_str(line).with_context(|| format!("{place} is not {form}"))?;
         match serde_json::from_value(value) {
             Ok(Line::Messages { messages }) if messages.is_empty() => bail!("{place} has no messages"),
-            Ok(line) => Ok(line),
+            Ok(line) => Ok((Some(place), line)),
             // The error of a form says nothing about the others.
             Err(_) => bail!("{place} is not {form}"),
         }
