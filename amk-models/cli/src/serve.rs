@@ -12,6 +12,8 @@ use amk_run::sampler::SamplerConfig;
 use amk_run::text::{Request, Speculate};
 use amk_serve::{Embeddings, Engine, EngineOptions, Origin, ServeOptions, Served, serve};
 use anyhow::{Context as _, Result};
+use clap::builder::NonEmptyStringValueParser;
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +30,7 @@ pub(crate) struct Serve {
     #[command(flatten)]
     source: SourceArgs,
     /// The model's name for clients [default: that of its folder or file, or on the hub].
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     alias: Option<String>,
     /// The address to listen on, or a name that has one.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
@@ -148,10 +150,12 @@ impl Serve {
                 Engine::start(vm, tokenizer, bounds)
             }
         };
+        // Whoever reads that it is served may ask for the end at once.
+        let signals = runtime.block_on(async { Signals::listen() });
         self.announce(&served.name, &listener, &start)?;
         let grace = Duration::from_secs(self.grace.into());
         let options = ServeOptions { key: self.api_key, origins: self.allow_origin, grace, ..ServeOptions::default() };
-        runtime.block_on(serve(listener, engine, served, options, asked_to_end()));
+        runtime.block_on(serve(listener, engine, served, options, asked_to_end(signals)));
         // Texts beyond the grace time are not waited for.
         runtime.shutdown_background();
         Ok(ExitCode::SUCCESS)
@@ -200,8 +204,8 @@ impl Serve {
 }
 
 /// Completes when the process is asked to end. The second time it ends at once.
-async fn asked_to_end() {
-    let Ok(mut signals) = Signals::listen() else { return std::future::pending().await };
+async fn asked_to_end(signals: io::Result<Signals>) {
+    let Ok(mut signals) = signals else { return std::future::pending().await };
     signals.next().await;
     tokio::spawn(async move {
         std::process::exit(signals.next().await);

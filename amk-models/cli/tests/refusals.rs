@@ -39,6 +39,13 @@ fn numbers_out_of_range_are_refused_with_their_range() {
 }
 
 #[test]
+fn a_model_is_not_served_without_a_name() {
+    let (code, error) = refusal(&["serve", "--alias", ""]);
+    assert_eq!(code, Some(2));
+    assert!(error.contains("--alias <NAME>"), "{error}");
+}
+
+#[test]
 fn a_missing_schedule_is_refused_on_either_device() {
     for arguments in
         [&["generate", "a"][..], &["generate", "a", "--device", "cuda"], &["bench"], &["bench", "--device", "cuda"]]

@@ -84,3 +84,14 @@ fn a_server_listens_at_a_name() {
     let answer = post(serving["address"].as_str().unwrap(), "/tokenize", "a", &json!({ "content": "the cat" }));
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 }
+
+#[cfg(unix)]
+#[test]
+fn a_server_that_is_announced_can_be_asked_to_end() {
+    for signal in ["-INT", "-TERM"].repeat(4) {
+        let (mut process, mut records) = serve(&[]);
+        assert_eq!(records.next().unwrap()["message"], "serving");
+        assert!(Command::new("kill").args([signal, &process.0.id().to_string()]).status().unwrap().success());
+        assert_eq!(process.0.wait().unwrap().code(), Some(0), "{signal}");
+    }
+}
