@@ -349,6 +349,10 @@ fn a_file_of_prompts_may_be_json_lines() {
         assert!(refused.contains("prompts.jsonl, line 2 is not a string, {\"prompt\": ..} or"), "{refused}");
         assert!(!refused.contains("enum"), "{refused}");
     }
+    let option = refusal(r#"{"prompt": "the cat", "max_tokens": 5}"#);
+    assert!(option.contains("prompts.jsonl, line 2 has `max_tokens`, which a line does not set"), "{option}");
+    let both = refusal(r#"{"prompt": "the cat", "messages": [{"role": "user", "content": "a dog"}]}"#);
+    assert!(both.ends_with("prompts.jsonl, line 2 has a prompt and messages; give one of them"), "{both}");
     let none = refusal(r#"{"messages": []}"#);
     assert!(none.ends_with("prompts.jsonl, line 2 has no messages"), "{none}");
     let image = refusal(r#"{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}"#);

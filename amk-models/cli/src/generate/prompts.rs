@@ -10,6 +10,29 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::path::Path;
 
+/// Fields of a request that are options here, for all prompts: refused in a line, so that nobody
+/// takes an answer for another.
+const OPTIONS: [&str; 18] = [
+    "system",
+    "max_tokens",
+    "max_completion_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "min_p",
+    "repetition_penalty",
+    "presence_penalty",
+    "frequency_penalty",
+    "logit_bias",
+    "seed",
+    "n",
+    "stop",
+    "ignore_eos",
+    "logprobs",
+    "response_format",
+    "tools",
+];
+
 /// A prompt, as written and as the model gets it.
 pub(super) struct Prompt {
     pub(super) text: String,
@@ -134,6 +157,12 @@ fn read(file: &Path) -> Result<Vec<(Option<Place>, Line)>> {
     let parse = |(place, line): (Place, &str)| {
         let form = "a string, {\"prompt\": ..} or {\"messages\": [{\"role\": .., \"content\": ..}]}";
         let value: Value = serde_json::from_str(line).with_context(|| format!("{place} is not {form}"))?;
+        if let Some(field) = OPTIONS.into_iter().find(|field| !value[field].is_null()) {
+            bail!("{place} has `{field}`, which a line does not set; options are for all prompts");
+        }
+        if !value["prompt"].is_null() && !value["messages"].is_null() {
+            bail!("{place} has a prompt and messages; give one of them");
+        }
         match serde_json::from_value(value) {
             Ok(Line::Messages { messages }) if messages.is_empty() => bail!("{place} has no messages"),
             Ok(line) => Ok((Some(place), line)),
