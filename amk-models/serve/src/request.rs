@@ -26,7 +26,23 @@ const MOST_LOGPROBS: u64 = 5;
 const MOST_CHAT_LOGPROBS: u64 = 20;
 
 /// Fields that are not there: refused, so that nobody takes an answer for another.
-const NOT_THERE: [&str; 5] = ["suffix", "echo", "functions", "function_call", "audio"];
+const NOT_THERE: [&str; 14] = [
+    "suffix",
+    "echo",
+    "functions",
+    "function_call",
+    "audio",
+    // Of vLLM, whose `guided_` fields are there.
+    "structured_outputs",
+    "continue_final_message",
+    "stop_token_ids",
+    "allowed_token_ids",
+    "bad_words",
+    "include_stop_str_in_output",
+    "truncate_prompt_tokens",
+    "prompt_logprobs",
+    "use_beam_search",
+];
 
 /// A request for a completion or for an answer in a chat. Fields that steer nothing here, such as
 /// `user`, are left alone.

@@ -283,6 +283,14 @@ fn mistakes_are_told_with_their_field() {
         (json!({ "prompt": "t1", "suffix": "t2" }), 400, "suffix", "not supported"),
         (json!({ "prompt": "t1", "echo": true }), 400, "echo", "not supported"),
         (json!({ "prompt": "t1", "min_tokens": 2 }), 400, "min_tokens", "not supported"),
+        (
+            json!({ "prompt": "t1", "structured_outputs": { "choice": ["a"] } }),
+            400,
+            "structured_outputs",
+            "not supported",
+        ),
+        (json!({ "prompt": "t1", "stop_token_ids": [5] }), 400, "stop_token_ids", "not supported"),
+        (json!({ "prompt": "t1", "use_beam_search": true }), 400, "use_beam_search", "not supported"),
         (json!({ "prompt": "t1", "modalities": ["text", "audio"] }), 400, "modalities", "has `audio`, expected `text`"),
         (json!({ "prompt": "t1", "max_tokens": 1.5 }), 400, "max_tokens", "expected a whole number of at least 0"),
         (json!({ "prompt": "t1", "best_of": 2 }), 400, "best_of", "not supported"),
@@ -360,7 +368,8 @@ fn what_asks_for_nothing_is_left_alone() {
     assert_eq!((answer.status, &answer.json()["choices"][0]["message"]["content"]), (200, &json!("t5 t6")));
     let nothing = json!({
         "prompt": ["t1"], "max_tokens": 2, "temperature": 0, "best_of": 1, "echo": false, "suffix": "", "stop": null,
-        "logprobs": false, "min_tokens": 0, "ignore_eos": false,
+        "logprobs": false, "min_tokens": 0, "ignore_eos": false, "structured_outputs": null, "stop_token_ids": [],
+        "use_beam_search": false,
     });
     assert_eq!(server.post("/v1/completions", &nothing).json()["choices"][0]["text"], " t2 t3");
 }
