@@ -402,10 +402,14 @@ impl Keys<'_> {
     /// As [`Self::size`], where layers with the value `skipped` do not count.
     fn size_but(&mut self, key: &str, limit: u64, skipped: Option<i64>) -> Option<usize> {
         let full = self.full(key);
+        let mut reason = "sizes that differ by layer are not modelled";
         let value = match self.metadata.get(&full) {
             Some(Value::Array(_)) => {
                 let mut per_layer = self.read(&full, |metadata| metadata.integers(&full))?;
                 per_layer.retain(|&value| Some(value) != skipped);
+                if per_layer.is_empty() {
+                    reason = "some layer must have some";
+                }
                 let first = per_layer.first().copied().and_then(|first| u64::try_from(first).ok());
                 first.filter(|_| per_layer.iter().all(|value| Some(value) == per_layer.first()))
             }
@@ -418,7 +422,7 @@ impl Keys<'_> {
                 Some(1)
             }
             None => {
-                self.refuse(key, "sizes that differ by layer are not modelled");
+                self.refuse(key, reason);
                 Some(1)
             }
         }

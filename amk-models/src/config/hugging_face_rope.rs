@@ -150,6 +150,11 @@ fn scaling(inner: &mut Fields, original_context: f64, context: f64) -> RopeScali
     let name = new.or(old).unwrap_or_else(|| "default".to_owned());
     match name.as_str() {
         "default" => RopeScaling::Default,
+        // It differs beyond the context of the config alone, where no sequence is.
+        "dynamic" => {
+            inner.required_positive("factor");
+            RopeScaling::Default
+        }
         "linear" => RopeScaling::Linear { factor: inner.required_positive("factor") },
         "llama3" => llama3(inner, original_context),
         "yarn" => yarn(inner, original_context, context),
@@ -158,7 +163,7 @@ fn scaling(inner: &mut Fields, original_context: f64, context: f64) -> RopeScali
         _ => {
             // The parameters of an unknown scaling are unknown, too: one refusal is enough.
             inner.take_rest();
-            let reason = "this scaling is not modelled; default, linear, llama3, yarn and longrope are";
+            let reason = "this scaling is not modelled; default, dynamic, linear, llama3, yarn and longrope are";
             inner.refuse("rope_type", &name.into(), reason);
             RopeScaling::Default
         }

@@ -18,6 +18,8 @@ pub(super) enum Neutral {
     One,
     /// An empty list or object.
     Empty,
+    /// This text.
+    Text(&'static str),
     /// A list of only this text.
     AllText(&'static str),
     /// A list of only ones.
@@ -36,6 +38,7 @@ impl Neutral {
             (Self::One, value) => value.as_f64() == Some(1.0),
             (Self::Empty, Value::Array(list)) => list.is_empty(),
             (Self::Empty, Value::Object(map)) => map.is_empty(),
+            (Self::Text(text), value) => value.as_str() == Some(text),
             (Self::AllText(text), Value::Array(list)) => list.iter().all(|item| item.as_str() == Some(text)),
             (Self::AllOnes, Value::Array(list)) => list.iter().all(|item| item.as_f64() == Some(1.0)),
             (Self::Empty | Self::AllText(_) | Self::AllOnes, _) => false,
@@ -84,7 +87,7 @@ pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 58] = [
     ("no_rope_layer_interval", Neutral::Zero, "layers without rotary embedding are not modelled"),
     ("no_rope_layers", Neutral::AllOnes, "layers without rotary embedding are not modelled"),
     ("norm_epsilon", Neutral::Null, LAYER_NORM),
-    ("norm_type", Neutral::Null, LAYER_NORM),
+    ("norm_type", Neutral::Text("rms_norm"), LAYER_NORM),
     ("num_experts", Neutral::Zero, EXPERTS),
     ("num_experts_per_tok", Neutral::Zero, EXPERTS),
     ("num_local_experts", Neutral::Zero, EXPERTS),

@@ -2,7 +2,7 @@
 
 use super::kv::KvCache;
 use super::parts::{Attention, Ends, Norms, PlainMlp, Rotary};
-use crate::import::{Activation, Gguf, Import, Pairs};
+use crate::import::{Absent, Activation, Gguf, Import, Pairs};
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, kv_append, linear, relu_squared, rms_norm, rope};
 
@@ -12,6 +12,7 @@ pub const IMPORTS: &[Import] = &[Import {
     model_type: "arcee",
     class: "ArceeForCausalLM",
     gguf: Some(Gguf { pairs: Pairs::Neighbours, ..Gguf::of("arcee") }),
+    defaults: &[Absent::KV_HEADS],
     eps: ("rms_norm_eps", 1e-5),
     activation: Activation::ReluSquared,
     ..Import::LLAMA

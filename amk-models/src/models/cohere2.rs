@@ -3,7 +3,7 @@
 
 use super::kv::KvCache;
 use super::parts::{Attention, Ends, Mlp, Rotary};
-use crate::import::{Gguf, Import, LayerFlag, Number, Pairs, Rotation, Window};
+use crate::import::{Absent, Gguf, Import, LayerFlag, Number, Pairs, Rotation, Window};
 use amk::prelude::*;
 use amk_kernels::{add, attention, centred_norm, embed, kv_append, linear, rope, scale, silu_mul, window_attention};
 
@@ -24,6 +24,7 @@ pub const IMPORTS: &[Import] = &[Import {
         "use_parallel_block",
         "use_parallel_embedding",
     ],
+    defaults: &[Absent::KV_HEADS],
     eps: ("layer_norm_eps", 1e-5),
     rotation: Rotation { part: None, pairs: Pairs::Neighbours },
     window: Window::OfLayers,

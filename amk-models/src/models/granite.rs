@@ -3,7 +3,7 @@
 
 use super::kv::KvCache;
 use super::parts::{Ends, Layer, Rotary};
-use crate::import::{FUSED_GATE_UP, Fixed, Form, Gguf, Import, Known, Number, Pairs};
+use crate::import::{Absent, FUSED_GATE_UP, Fixed, Form, Gguf, Import, Known, Number, Pairs};
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, kv_append, linear, rms_norm, rope, scale, silu_mul};
 
@@ -16,6 +16,7 @@ const GRANITE_3: Import = Import {
     model_type: "granite",
     class: "GraniteForCausalLM",
     gguf: Some(Gguf { pairs: Pairs::Neighbours, stated: &["attention.scale"], ..Gguf::of("granite") }),
+    defaults: &[Absent::KV_HEADS],
     numbers: &[
         Number::of("embedding_scale", "embedding_multiplier", "embedding_scale", 1.0),
         Number::of("residual_scale", "residual_multiplier", "residual_scale", 1.0),

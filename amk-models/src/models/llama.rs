@@ -33,7 +33,7 @@ pub const IMPORTS: &[Import] = &[
             ..Gguf::of("phi3")
         }),
         unread: &["full_attn_mod", "interpolate_factor"],
-        defaults: &[("original_max_position_embeddings", Absent::Number(4096))],
+        defaults: &[Absent::KV_HEADS, ("original_max_position_embeddings", Absent::Number(4096))],
         eps: ("rms_norm_eps", 1e-5),
         rotation: Rotation { part: Some(1.0), pairs: Pairs::Halves },
         window: Window::Stated(None),

@@ -3,7 +3,7 @@
 
 use super::kv::KvCache;
 use super::parts::{Attention, Ends, Mlp, PostNorms, QkNorms, Rotary};
-use crate::import::{Gguf, Import};
+use crate::import::{Absent, Gguf, Import};
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, kv_append, linear, rms_norm, rope, silu_mul};
 
@@ -13,6 +13,7 @@ pub const IMPORTS: &[Import] = &[Import {
     model_type: "olmo2",
     class: "Olmo2ForCausalLM",
     gguf: Some(Gguf { names: Gguf::POST_NORMS, ..Gguf::of("olmo2") }),
+    defaults: &[Absent::KV_HEADS],
     eps: ("rms_norm_eps", 1e-5),
     ..Import::LLAMA
 }];

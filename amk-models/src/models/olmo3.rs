@@ -3,7 +3,7 @@
 
 use super::kv::KvCache;
 use super::parts::{Attention, Ends, Mlp, PostNorms, QkNorms, Rotary};
-use crate::import::{Import, LayerFlag, Local, Window};
+use crate::import::{Absent, Import, LayerFlag, Local, Window};
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, kv_append, linear, rms_norm, rope, silu_mul, window_attention};
 
@@ -13,6 +13,7 @@ pub const IMPORTS: &[Import] = &[Import {
     model_type: "olmo3",
     class: "Olmo3ForCausalLM",
     gguf: None,
+    defaults: &[Absent::KV_HEADS],
     eps: ("rms_norm_eps", 1e-5),
     theta: 500_000.0,
     // Whatever `rope_theta` is: transformers takes it for the other layers alone.

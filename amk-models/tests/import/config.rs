@@ -121,6 +121,10 @@ fn absent_fields_have_the_defaults_of_transformers() {
     // A default that is another field, which a kind of checkpoint has or has not.
     assert_eq!(read(&without(tiny_config(), "num_key_value_heads")).unwrap().kv_heads, 2);
     refused(&without(qwen3(), "num_key_value_heads"), "num_key_value_heads", "is missing");
+    for (model_type, class) in [("olmo2", "Olmo2ForCausalLM"), ("granite", "GraniteForCausalLM")] {
+        let config = with(tiny_config(), json!({"model_type": model_type, "architectures": [class]}));
+        assert_eq!(read(&without(config, "num_key_value_heads")).unwrap().kv_heads, 2, "{model_type}");
+    }
     let config = without(qwen3(), "head_dim");
     assert_eq!(read(&config).unwrap().head_dim, 128);
 }
@@ -237,13 +241,21 @@ fn a_field_that_is_merely_unknown_can_be_allowed_by_its_name() {
     assert!(allowing(&odd, &["some_new_trick"]).unwrap_err().to_string().contains("does not divide"));
 }
 
+/// Frequencies that grow with a sequence do so beyond the context of the config alone.
+#[test]
+fn a_dynamic_scaling_is_none_within_the_context() {
+    let config = with(tiny_config(), json!({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}));
+    assert_eq!(read(&config).unwrap().rope, read(&tiny_config()).unwrap().rope);
+}
+
 #[test]
 fn scalings_that_are_not_modelled_are_refused() {
     let scaling = |scaling: Value| with(tiny_config(), json!({"rope_scaling": scaling}));
-    for name in ["dynamic", "mrope", "proportional"] {
+    for name in ["mrope", "proportional"] {
         refused(&scaling(json!({"type": name, "factor": 2.0})), "rope_scaling.rope_type", "not modelled");
     }
     refused(&scaling(json!({"type": "linear"})), "rope_scaling.factor", "missing");
+    refused(&scaling(json!({"type": "dynamic"})), "rope_scaling.factor", "missing");
     refused(&scaling(json!({"type": "linear", "factor": 0.0})), "rope_scaling.factor", "above 0");
     refused(
         &scaling(json!({"type": "linear", "factor": 2.0, "mrope_section": [1]})),

@@ -245,6 +245,7 @@ fn other_models_are_refused() {
     };
     assert!(per_layer(&[4, 4]).is_ok());
     assert!(per_layer(&[4, 2]).unwrap_err().contains("differ by layer"));
+    assert!(per_layer(&[]).unwrap_err().contains("some layer must have some"));
 }
 
 #[test]
