@@ -130,11 +130,15 @@ fn attention_by(rows: &str, paged: &str, (packets, bytes): (&str, &str), heads: 
         ("TEST_CAP_BITS", &format!("{:#x}u", cap.to_bits())),
     ];
     let code = code_with(&places, &files.each_ref().map(String::as_str));
-    // Long steps have products of warpgroups on some GPUs.
-    let by_warpgroups = if rows.len() < 3 { &["0"][..] } else { &["0", "1"] };
-    by_warpgroups.iter().try_for_each(|&have| {
-        let defines = Vec::from_iter(defines.into_iter().chain([("__CUDA_ARCH_FEAT_SM90_ALL", have)]));
-        run_with("attention", &code, &defines)
+    // Long steps have products of warpgroups on some GPUs, and positions in parts.
+    let forms = match (rows.len() < 3, wide(rows, packets).1) {
+        (false, _) => &[("0", "3"), ("1", "1"), ("1", "3")][..],
+        (true, "1") => &[("0", "1")],
+        (true, _) => &[("0", "3")],
+    };
+    forms.iter().try_for_each(|&(warpgroups, splits)| {
+        let more = [("__CUDA_ARCH_FEAT_SM90_ALL", warpgroups), ("TEST_SPLITS", splits)];
+        run_with("attention", &code, &Vec::from_iter(defines.into_iter().chain(more)))
     })
 }
 

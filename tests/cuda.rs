@@ -128,19 +128,22 @@ fn long_steps_attend_by_larger_sets_where_these_occupy_the_workers_and_fit() {
     let target = target("h200");
     let kernel = FAMILIES.iter().find(|known| known.name == "llama").expect("the family").kernel;
     let cases = [
-        ("llama_3_1_8b", 512, 6, true),
-        ("llama_3_1_8b", 512, 3, false),
-        ("smollm2_135m", 512, 6, false),
-        ("smollm2_135m", 2048, 6, true),
+        ("llama_3_1_8b", 512, 6, 132, true),
+        ("llama_3_1_8b", 512, 3, 132, false),
+        ("smollm2_135m", 512, 6, 1, false),
+        ("smollm2_135m", 512, 6, 132, true),
+        ("smollm2_135m", 2048, 6, 1, true),
+        ("smollm2_135m", 2048, 6, 132, true),
     ];
-    for (instance, rows, slots, larger) in cases {
-        let mut schedule = target.row_schedule(rows);
+    for (instance, rows, slots, splits, larger) in cases {
+        let mut schedule = Schedule { splits, ..target.row_schedule(rows) };
         schedule.ring.slots = slots;
         let declared = kernel.instance(instance).expect("the instance");
         let plan = plan_for(kernel, declared, &schedule, Precision::default()).expect("a plan");
         let code = source::generate(&plan, &VmOptions::default());
         let calls = ["attend_block<", "attend_long<"].map(|call| code.contains(call));
-        assert_eq!(calls, [!larger, larger], "{instance}, {rows} rows, {slots} slots");
+        assert_eq!(calls, [!larger, larger], "{instance}, {rows} rows, {slots} slots, {splits} splits");
+        assert_eq!(code.contains("join_blocks<"), larger && instance == "smollm2_135m" && splits > 1, "{instance}");
         match compile(&code, target.architecture) {
             Ok(_) => {}
             Err(CudaError::NoNvrtc) => println!("skipped: no NVRTC"),

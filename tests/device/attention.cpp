@@ -8,7 +8,7 @@
 #include "worker.h"
 #include "attention.inc"
 
-constexpr u32 HEAD = TEST_HEAD, GROUP = TEST_GROUP, KV_HEADS = 2, SPLITS = 3, RUN = 2, HEADS = GROUP * KV_HEADS;
+constexpr u32 HEAD = TEST_HEAD, GROUP = TEST_GROUP, KV_HEADS = 2, SPLITS = TEST_SPLITS, RUN = AMK_WIDE ? 1 : 2, HEADS = GROUP * KV_HEADS;
 constexpr u32 COPIES = AMK_COPIES, KEYS = KV_HEADS / COPIES; // of each head; heads of keys
 constexpr u32 ALL = HEADS + 2 * KEYS, CONTEXT = 1024, TURNED = TEST_TURNED, TABLE = TURNED / 2;
 constexpr bool NORM = TEST_NORM, STILL = TEST_STILL; // STILL: heads of the second kind are not rotated

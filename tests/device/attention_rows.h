@@ -117,11 +117,14 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
     for (u32 head = 0; head < KV_HEADS; head++)
         for (u32 first = 0; first < AMK_ROWS; first += block) {
             const Record r = {block, INPUT, OUTPUT, LAYER, head, 0, HEAD, PLACES[LAYER], first, 0};
-            if constexpr (AMK_ROWS > BLOCK_ROWS)
+            if constexpr (AMK_ROWS <= BLOCK_ROWS)
+                hide_late(), by_all<attend_block<A>>(r);
+            else if (SPLITS == 1)
                 attend_by_all<A>(r);
             else
-                hide_late(), by_all<attend_block<A>>(r);
+                for (u32 part = 0; part < SPLITS; part++) attend_by_all<A>({block, INPUT, LSE, LAYER, head, 0, HEAD, PLACES[LAYER], first, PARTIAL, part});
         }
+    if constexpr (SPLITS > 1) by_all<join_blocks<A>>({AMK_ROWS, LSE, OUTPUT, 0, 0, 0, 0, 0, 0, PARTIAL});
 #else
     for (u32 head = 0; head < KV_HEADS; head++)
         for (u32 split = SPLITS; split-- > 0;) hide_late(), by_all<attend_rows<A>>({1, INPUT, LSE, LAYER, head, 0, HEAD, PLACES[LAYER], split, PARTIAL, OUTPUT});

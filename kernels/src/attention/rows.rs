@@ -1,5 +1,5 @@
-//! Phases of attention for steps of rows: append, attend, in narrow steps and long ones in splits of
-//! the positions, join.
+//! Phases of attention for steps of rows: append, attend and, where the positions are in splits, as
+//! in narrow steps and some long ones, join.
 
 use super::division::Division;
 use super::form::{AttentionForm, cache_of, first_alike};
