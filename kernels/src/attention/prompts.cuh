@@ -1,5 +1,6 @@
 // Attention for steps of so many rows that they belong to long prompts and read the same positions.
-// A task has the queries of a kv head for some rows.
+// A task has the queries of a kv head for some rows, and all of their positions or, of several
+// parts, every so many-th block. Another task joins the parts.
 //
 // The positions come through the memory of the ring in blocks of 64 (`blocks.cuh`). A set of rows
 // has up to 64 queries. A warpgroup, or a team of two with a half of the values' elements each, has
