@@ -282,7 +282,7 @@ template <class A> AMK_DEVICE void join_blocks(Worker& w, const Record& r) {
         uint4 of[PARTS];
 #pragma unroll
         for (u32 part = 0; part < PARTS; part++) {
-            lse[part] = NO_POSITIONS, of[part] = make_uint4(0, 0, 0, 0);
+            lse[part] = -1e30f, of[part] = make_uint4(0, 0, 0, 0);
             if (part >= parts) continue;
             lse[part] =
                 __uint_as_float(load_relaxed_u32(element_at(w, r.input, head * PARTS + part, row)));

@@ -130,9 +130,6 @@ template <class A> AMK_DEVICE void store_share(const Worker& w, const Flash<A>& 
     }
 }
 
-// Of a part without positions, whose share of any sum is 0.
-constexpr float NO_POSITIONS = -1e30f;
-
 // Stores two dims of a head's result for the record's part of the positions, if the row has any
 // there.
 template <class A>
@@ -140,13 +137,10 @@ AMK_DEVICE void store_part(const Worker& w, const Record& r, u32 row, u32 head, 
                            const Merged& m) {
     if (r.more >= A::active(w.s.rows[row].pos)) return;
     const u32 place = head * A::SPLITS + r.more;
-    const bool any_positions = m.sum > 0; // all may lie before a window
-    const float scale = any_positions ? __fdividef(1.0f, m.sum) : 0;
+    const float scale = m.scale<A>();
     *(uint2*)element_at(w, r.partial, place * A::HEAD_DIM + d, row) =
         make_uint2(__float_as_uint(m.o.x * scale), __float_as_uint(m.o.y * scale));
-    if (d == 0)
-        *element_at(w, r.output, place, row) =
-            __float_as_uint(any_positions ? m.top + __log2f(m.sum) : NO_POSITIONS);
+    if (d == 0) *element_at(w, r.output, place, row) = __float_as_uint(m.top + __log2f(m.sum));
 }
 
 // Joins the shares of the rows below `end` when all warps have stored theirs, two dims a thread.
