@@ -11,6 +11,7 @@ use amk::ir::program::BufferKind;
 use amk::ir::{Access, Bound, BufferId, Exchange, Interval, Operand, Param, Region};
 use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Unsupported, Work, early, even, read, rotated, same, write};
+use std::iter;
 use std::ops::Range;
 
 /// Writes the keys and values of a block of rows to their pages, a kv head a task.
@@ -249,8 +250,14 @@ impl PhaseKind for AttendRows {
     }
 }
 
-/// Adds the calls by which a kv head's queries of some rows attend to a split of the positions.
-fn attend_split(task: &mut TaskCalls<'_>, layer: usize, kv_head: u32, rows: &Range<u32>, split: u32) -> Option<()> {
+/// Adds the calls by which a kv head's queries attend to splits of the positions: of some rows to
+/// one each.
+fn attend_splits(
+    task: &mut TaskCalls<'_>,
+    layer: usize,
+    kv_head: u32,
+    of: impl Iterator<Item = (Range<u32>, u32)>,
+) -> Option<()> {
     let decoder = Decoder::of(task.plan).cloned()?;
     let (splits, [kv_heads, heads, head_dim]) = (decoder.splits(), decoder.heads());
     let layer = decoder.layers.get(layer)?;
@@ -261,20 +268,22 @@ fn attend_split(task: &mut TaskCalls<'_>, layer: usize, kv_head: u32, rows: &Ran
     let group = heads / kv_heads;
     let queries = kv_head * group..(kv_head + 1) * group;
     let norm = head_norms.map(|[norm, _]| norm);
-    let x = turned(task, layer, rows, read(q, &[elements(&queries, head_dim)]), norm)?;
-    let [keys, values] = caches.map(|cache| cached(cache, kv_head, head_dim, Some(form.first())));
-    let operands = vec![
-        x,
-        keys,
-        values,
-        write(partial, &[queries.clone(), split..split + 1, 0..head_dim]),
-        write(lse, &[queries, split..split + 1]),
-    ];
-    let mut params = [group, decoder.run(), splits, split].map(Param::U32).to_vec();
-    params.push(Param::F32(decoder.score_scale));
-    params.extend(form.cap.map(Param::F32));
-    params.extend([Param::U32(form.last(&task.plan.program)), Param::Pos]);
-    task.call_of_rows(rows, form.part_path(), operands, params);
+    for (rows, split) in of {
+        let x = turned(task, layer, &rows, read(q, &[elements(&queries, head_dim)]), norm)?;
+        let [keys, values] = caches.map(|cache| cached(cache, kv_head, head_dim, Some(form.first())));
+        let operands = vec![
+            x,
+            keys,
+            values,
+            write(partial, &[queries.clone(), split..split + 1, 0..head_dim]),
+            write(lse, &[queries.clone(), split..split + 1]),
+        ];
+        let mut params = [group, decoder.run(), splits, split].map(Param::U32).to_vec();
+        params.push(Param::F32(decoder.score_scale));
+        params.extend(form.cap.map(Param::F32));
+        params.extend([Param::U32(form.last(&task.plan.program)), Param::Pos]);
+        task.call_of_rows(&rows, form.part_path(), operands, params);
+    }
     Some(())
 }
 
@@ -287,7 +296,7 @@ impl PhaseKind for BlockParts {
         let &Work::Cell { row: kv_head, column } = work else { return };
         let division = Division::of(task.plan);
         let (block, part) = division.block_and_part(column);
-        attend_split(task, self.layer, kv_head, &division.rows(block), part);
+        attend_splits(task, self.layer, kv_head, iter::once((division.rows(block), part)));
     }
 
     fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
@@ -366,9 +375,8 @@ impl PhaseKind for Parts {
         let &Work::Cell { row: kv_head, column } = work else { return };
         let splits = Decoder::of(task.plan).map_or(1, Decoder::splits);
         let most = task.plan.rows().unwrap_or(0);
-        for row in 0..most {
-            attend_split(task, self.layer, kv_head, &(row..row + 1), split_of(column, row, splits, most));
-        }
+        let of = (0..most).map(|row| (row..row + 1, split_of(column, row, splits, most)));
+        attend_splits(task, self.layer, kv_head, of);
     }
 
     fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
