@@ -92,7 +92,7 @@ fn factors_of_a_convolution_stay_floats() {
     let folder = folder_of(&config, &random_tensors(&shapes));
     let source = open(folder.path());
     let mut quantized = quantized(&source, &["Q8_0"], Method::Rtn);
-    // The embeddings' encoding is not that of the factors.
+    // The embeddings have another encoding than the factors.
     let rest = Rest { form: FileForm::Gguf, ends: Some(encoding("Q8_0")) };
     convert_rest(&source.tensors, rest, &mut quantized).unwrap();
     let path = folder.path().join("new.gguf");

@@ -24,7 +24,7 @@ const MOST_PARTS: u32 = 8;
 /// Parts of a context have at least so many blocks of positions.
 const LEAST_BLOCKS: u32 = 4;
 
-/// What is shared out, and over how many.
+/// A step and its workers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Step {
     rows: u32,
