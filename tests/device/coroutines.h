@@ -99,6 +99,7 @@ static u32 __popc(u32 x) { return __builtin_popcount(x); }
 static void __syncwarp() { of_warp[running / 32].wait(); }
 static bool any(bool x) { return x; } // all lanes have the same
 static bool all(bool x) { return x; }
+static u32 shared_by_lanes(u32 x) { return x; }
 static bool any_lane(bool x) { return __ballot_sync(~0u, x); }
 static u32 __umulhi(u32 a, u32 b) { return (u64)a * b >> 32; }
 static u32 __float_as_uint(float x) { u32 v; memcpy(&v, &x, 4); return v; }

@@ -115,7 +115,8 @@ template <int N, class A> static void add_products(float (&d)[N][4], A a, u64 b)
             for (u32 k = 0; k < 16; k++) d[n][i] += a(row, k) * of_matrices(b, column, k);
         }
 }
-template <int N> static void wgmma(float (&d)[N][4], u64 a, u64 b) {
+template <bool ADD = true, int N> static void wgmma(float (&d)[N][4], u64 a, u64 b) {
+    if (!ADD) memset(d, 0, sizeof d);
     add_products(d, [&](u32 row, u32 k) { return of_matrices(a, running / 32 % 4 * 16 + row, k); }, b);
 }
 template <int N> static void wgmma(float (&d)[N][4], const uint4& a, u64 b) {

@@ -19,6 +19,8 @@ AMK_DEVICE bool any(bool x) { return __any_sync(~0u, x); }
 AMK_DEVICE bool all(bool x) { return __all_sync(~0u, x); }
 // The same of lanes that differ, for tests without a GPU, where others are taken to agree.
 AMK_DEVICE bool any_lane(bool x) { return any(x); }
+// A value that is the same in all lanes: the compiler then knows it, too.
+AMK_DEVICE u32 shared_by_lanes(u32 x) { return __shfl_sync(~0u, x, 0); }
 
 // ---- mbarrier ----
 AMK_DEVICE void barrier_init(u32 bar, u32 count) {

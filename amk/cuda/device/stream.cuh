@@ -25,9 +25,6 @@
 
 #define AMK_STREAMS 1 // bodies that take a `Stream` can be compiled
 
-// A value that is the same in all lanes: the compiler then knows it, too.
-AMK_DEVICE u32 shared_by_lanes(u32 x) { return __shfl_sync(~0u, x, 0); }
-
 // The rows of a weight that are the task's.
 class Stream {
     Worker& w;

@@ -94,8 +94,9 @@ template <class A> struct BlockWalk {
     // How many of the part's blocks are before a block.
     AMK_DEVICE u32 before(u32 block) const { return (block + PARTS - 1 - part) / PARTS; }
     AMK_DEVICE bool ended() const { return from >= end; }
-    // The number of the current block in the sequence.
-    AMK_DEVICE u32 number() const { return block * PARTS + part; }
+    // The number in the sequence of the part's current block, or of another one.
+    AMK_DEVICE u32 number() const { return number(block); }
+    AMK_DEVICE u32 number(u32 block) const { return block * PARTS + part; }
     // Goes on by `n` blocks.
     AMK_DEVICE void skip(const Shared& s, u32 lane, u32 n) {
         while (any(!ended() && block + n >= blocks)) n -= blocks - block, begin(s, lane, until);

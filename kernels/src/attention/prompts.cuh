@@ -52,32 +52,33 @@ template <class A> struct PromptFlash {
     }
     // The products of queries and keys.
     AMK_DEVICE void multiply_keys(const Worker& w, u32 block, u32 half, Scores& s) const {
-#pragma unroll
-        for (int h = 0; h < HALVES; h++)
-#pragma unroll
-            for (int i = 0; i < 4; i++) s[h][i][0] = s[h][i][1] = s[h][i][2] = s[h][i][3] = 0;
         const u32 queries = w.data + M::QUERIES_AT + set * M::QUERY_BYTES;
         wgmma_begin();
 #pragma unroll
-        for (int tile = 0; tile < A::TILES; tile++)
+        for (u32 h = 0; h < HALVES; h++) multiply_tile<false>(w, s[h], queries, block, 0, half + h);
+#pragma unroll
+        for (int tile = 1; tile < A::TILES; tile++)
 #pragma unroll
             for (u32 h = 0; h < HALVES; h++)
-                multiply_tile(w, s[h], queries + tile * M::QUERY_TILE, block, tile, half + h);
+                multiply_tile<true>(w, s[h], queries, block, tile, half + h);
         wgmma_issue();
         wgmma_end();
 #pragma unroll
         for (int h = 0; h < HALVES; h++) wgmma_settle(s[h]);
     }
-    // Adds a tile of queries times keys of half the positions.
+    // A tile of queries times keys of half the positions, which is added or, of the first, not.
+    template <bool ADD>
     AMK_DEVICE static void multiply_tile(const Worker& w, float (&s)[4][4], u32 queries, u32 block,
                                          u32 tile, u32 half) {
 #if __CUDA_ARCH_FEAT_SM90_ALL
-        wgmma(s, matrices(queries, 128, 256),
-              matrices(block + tile * AMK_TILE + half * 256, 128, M::GROUP_BYTES));
+        wgmma<ADD>(s, advanced(matrices(queries, 128, 256), tile * M::QUERY_TILE),
+                   advanced(matrices(block, 128, M::GROUP_BYTES), tile * AMK_TILE + half * 256));
 #else
-        const uint4 q = load_matrices(queries + w.warp % 4 * AMK_TILE + M::matrix_row(w.lane));
+        const uint4 q = load_matrices(queries + tile * M::QUERY_TILE + w.warp % 4 * AMK_TILE +
+                                      M::matrix_row(w.lane));
 #pragma unroll
         for (int i = 0; i < 4; i++) {
+            if (!ADD) s[i][0] = s[i][1] = s[i][2] = s[i][3] = 0;
             const uint4 k = load_shared_tile(block + i * A::GROUP_BYTES + tile * CACHE_TILE +
                                              w.lane * CACHE_LANE);
             mma(s[i], q, half ? k.y : k.x, half ? k.w : k.z);
@@ -160,25 +161,28 @@ template <class A> struct PromptFlash {
 #pragma unroll
         for (u32 h = 0; h < HALVES; h++)
 #pragma unroll
-            for (int i = 0; i < 2; i++)
-                add_values<0>(w, weights[h][i], values + 2 * i * M::GROUP_BYTES, half + h);
+            for (u32 i = 0; i < 2; i++) add_values<0>(w, weights[h][i], values, i, half + h);
         wgmma_issue();
         wgmma_end();
         wgmma_settle(o);
     }
-    // Adds the values of half of 32 positions, from element `FROM` of the warpgroup's on.
+    // Adds the values of half of the `i`-th 32 positions, from element `FROM` of the warpgroup's
+    // on.
     template <u32 FROM>
-    AMK_DEVICE void add_values(const Worker& w, const uint4& weights, u32 values, u32 half) {
+    AMK_DEVICE void add_values(const Worker& w, const uint4& weights, u32 values, u32 i, u32 half) {
 #if __CUDA_ARCH_FEAT_SM90_ALL
         constexpr u32 LEFT = ELEMENTS - FROM, NOW = LEFT >= 128  ? 128
                                                     : LEFT >= 64 ? 64
                                                     : LEFT >= 32 ? 32
                                                                  : 16;
-        const u32 at = values + (part * ELEMENTS + FROM) / 16 * AMK_TILE + half * 128;
-        wgmma(*(float (*)[NOW / 8][4])(o + FROM / 8), weights, matrices(at, M::GROUP_BYTES, 256));
-        if constexpr (FROM + NOW < ELEMENTS) add_values<FROM + NOW>(w, weights, values, half);
+        const u32 first = values + part * A::OUT_TILES * AMK_TILE;
+        wgmma(*(float (*)[NOW / 8][4])(o + FROM / 8), weights,
+              advanced(matrices(first, M::GROUP_BYTES, 256),
+                       2 * i * M::GROUP_BYTES + FROM / 16 * AMK_TILE + half * 128));
+        if constexpr (FROM + NOW < ELEMENTS) add_values<FROM + NOW>(w, weights, values, i, half);
 #else
-        const u32 first = values + part * A::OUT_TILES * CACHE_TILE + w.lane * CACHE_LANE;
+        const u32 first = values + 2 * i * M::GROUP_BYTES + part * A::OUT_TILES * CACHE_TILE +
+                          w.lane * CACHE_LANE;
 #pragma unroll
         for (int j = 0; j < A::OUT_TILES; j++) {
             const uint4 low = load_shared_tile(first + j * CACHE_TILE),
@@ -199,14 +203,16 @@ template <class A> struct PromptFlash {
                 ((float2*)w.memory(M::SHARES_AT))[at] = make_float2(top[i], all);
             const u32 to =
                 w.data + M::OUTPUTS_AT + at * M::OUTPUT + (part * ELEMENTS + 4 * (w.lane & 3)) * 4;
-            // A lane has 4 elements of a tile, by turns of the even and of the odd ones.
+            // A lane has 4 elements of a tile, by turns of the even and of the odd ones. They are
+            // stored one by one: else the compiler has the sums in this order all the time, and
+            // moves all of them before and after each product.
 #pragma unroll
             for (int j = 0; j < A::OUT_TILES; j++) {
                 const float (&even)[4] = o[2 * j], (&odd)[4] = o[2 * j + 1];
-                store_shared(to + 64 * j,
-                             make_uint4(__float_as_uint(even[2 * i]), __float_as_uint(odd[2 * i]),
-                                        __float_as_uint(even[2 * i + 1]),
-                                        __float_as_uint(odd[2 * i + 1])));
+                store_shared(to + 64 * j, even[2 * i], true);
+                store_shared(to + 64 * j + 4, odd[2 * i], true);
+                store_shared(to + 64 * j + 8, even[2 * i + 1], true);
+                store_shared(to + 64 * j + 12, odd[2 * i + 1], true);
             }
         }
     }
@@ -215,36 +221,72 @@ template <class A> struct PromptFlash {
 // The ends of the positions of the task's rows.
 AMK_DEVICE u32* row_ends(const Worker& w) { return (u32*)w.s.running; }
 
-// Attends with a set's queries to the team's share of the positions of the task's rows.
+// Of the blocks of a walk's sequence those that a set's rows attend to, and of them those whose
+// positions all count for all rows of a full set.
+template <class A> struct SetBlocks {
+    u32 begin, end, whole, whole_end;
+
+    // For the rows from `from` on, whose positions end at `end_of(row)`.
+    template <class E>
+    AMK_DEVICE SetBlocks(const BlockWalk<A>& walk, u32 from, u32 until, E end_of)
+        : begin(walk.blocks), end(walk.blocks), whole(walk.blocks), whole_end(walk.blocks) {
+        if (any(from >= until)) return;
+        const u32 least = end_of(from), most = end_of(until - 1);
+        begin = max(walk.block, walk.before(A::begin(least - 1) / 64));
+        end = min(walk.blocks, walk.before((most + 63) / 64));
+        whole = A::WINDOW ? walk.before((A::begin(most - 1) + 63) / 64) : 0;
+        whole_end = until - from == PromptMemory<A>::SET ? walk.before(least / 64) : 0;
+    }
+    AMK_DEVICE bool within(u32 block) const { return block >= whole && block < whole_end; }
+};
+
+// Attends with a set's queries to the team's share of the positions of the task's rows. Loops that
+// only pass by blocks are apart, and what counts blocks is the same for all lanes to the compiler,
+// so that it has few registers.
 template <class A>
 AMK_DEVICE void attend_prompt(Worker& w, const Record& r, PromptFlash<A>& f, u32 end) {
     using M = PromptMemory<A>;
     // Of steps that attend so: without fused attention a block of rows may be longer.
     static_assert(M::SETS && AMK_ROW_BLOCK * 4 <= sizeof(Kept::running), "a place for each row");
-    const u32 begin = r.aux + f.set * M::SET, *const ends = row_ends(w);
-    u32 number = w.s.cache_blocks;
-#pragma unroll 1
-    for (BlockWalk<A> walk(w.s, w.lane, r, end); any(!walk.ended());
-         walk.skip(w.s, w.lane, 1), number++) {
-        if (any(walk.block % M::SHARES != f.share())) continue;
+    const auto await = [&](u32 number) {
         while (!M::has_count(w.s.cache_ready, number, M::laid_out(number)))
             if (any(w.abandoned())) break;
-        const u32 first = walk.number() * 64, from = max(begin, walk.from),
-                  until = min(begin + M::SET, walk.until);
-        if (any(from < until)) {
-            const u32 least = ends[from - r.aux], most = ends[until - 1 - r.aux];
-            const bool some = first < most && (!A::WINDOW || first + 64 + A::WINDOW > least);
-            const bool within = until - from == M::SET && first + 64 <= least &&
-                                (!A::WINDOW || first + A::WINDOW >= most);
-            if (any(some))
-                f.add(w, M::place_at(w.data, number), first, within, [&](u32 query) {
-                    const u32 row = begin + query / A::GROUP;
-                    return row >= from && row < until ? ends[row - r.aux] : 0;
-                });
-        }
+    };
+    const auto release = [&](u32 number) {
         __syncwarp();
         // For the warps of other shares, too, who pass by.
         if (w.lane == 0) count_by(w.s.cache_read[M::place(number)], M::SHARES);
+    };
+    const auto end_of = [&](u32 row) { return row_ends(w)[row - r.aux]; };
+    const u32 begin = r.aux + f.set * M::SET;
+    u32 number = w.s.cache_blocks; // of the sequence's first block
+    BlockWalk<A> walk(w.s, w.lane, r, end);
+#pragma unroll 1
+    while (any(!walk.ended())) {
+        const u32 from = max(begin, walk.from), until = min(begin + M::SET, walk.until);
+        const SetBlocks<A> of(walk, from, until, end_of);
+        const u32 before = shared_by_lanes(number - walk.block); // the number of block 0
+        u32 block = shared_by_lanes(walk.block + (f.share() - walk.block) % M::SHARES);
+        const auto pass_by = [&](u32 end) {
+#pragma unroll 1
+            for (; any(block < end); block += M::SHARES)
+                await(before + block), release(before + block);
+        };
+        const u32 first = shared_by_lanes(of.begin), last = shared_by_lanes(of.end);
+        pass_by(first);
+#pragma unroll 1
+        for (; any(block < last); block += M::SHARES) {
+            await(before + block);
+            f.add(w, M::place_at(w.data, before + block), walk.number(block) * 64, of.within(block),
+                  [&](u32 query) {
+                      const u32 row = begin + query / A::GROUP;
+                      return row >= from && row < until ? end_of(row) : 0;
+                  });
+            release(before + block);
+        }
+        pass_by(walk.blocks);
+        number = before + walk.blocks;
+        walk.skip(w.s, w.lane, walk.blocks - walk.block);
     }
     w.sync();
     if (w.thread() == 0) w.s.cache_blocks = number;

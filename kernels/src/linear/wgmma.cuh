@@ -44,23 +44,24 @@ AMK_DEVICE u32 matrix_row(u32 lane, u32 column, u32 piece) {
            ", %40, %41, %42, %43, %44, %45, %46, %47"                                              \
            ", %48, %49, %50, %51, %52, %53, %54, %55"                                              \
            ", %56, %57, %58, %59, %60, %61, %62, %63"
-#define AMK_WGMMA(COLUMNS, D, N, A, B, ONE, TWO)                                                   \
+// Without ADD, D is the product alone.
+#define AMK_WGMMA(COLUMNS, D, N, A, B, ONE, TWO, THREE)                                            \
     AMK_DEVICE void wgmma(float (&d)[COLUMNS / 8][4], const uint4& a, u64 b) {                     \
         asm volatile("wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32.bf16.bf16 {" N "}, {" A \
                      "}, " B ", 1, 1, 1, 0;"                                                       \
                      : D                                                                           \
                      : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b));                            \
     }                                                                                              \
-    AMK_DEVICE void wgmma(float (&d)[COLUMNS / 8][4], u64 a, u64 b) {                              \
+    template <bool ADD = true> AMK_DEVICE void wgmma(float (&d)[COLUMNS / 8][4], u64 a, u64 b) {   \
         asm volatile("wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32.bf16.bf16 {" N          \
-                     "}, " ONE ", " TWO ", 1, 1, 1, 0, 0;"                                         \
+                     "}, " ONE ", " TWO ", " THREE ", 1, 1, 0, 0;"                                 \
                      : D                                                                           \
-                     : "l"(a), "l"(b));                                                            \
+                     : "l"(a), "l"(b), "n"(ADD));                                                  \
     }
-AMK_WGMMA(16, AMK_D2, AMK_N2, "%8, %9, %10, %11", "%12", "%8", "%9")
-AMK_WGMMA(32, AMK_D4, AMK_N4, "%16, %17, %18, %19", "%20", "%16", "%17")
-AMK_WGMMA(64, AMK_D8, AMK_N8, "%32, %33, %34, %35", "%36", "%32", "%33")
-AMK_WGMMA(128, AMK_D16, AMK_N16, "%64, %65, %66, %67", "%68", "%64", "%65")
+AMK_WGMMA(16, AMK_D2, AMK_N2, "%8, %9, %10, %11", "%12", "%8", "%9", "%10")
+AMK_WGMMA(32, AMK_D4, AMK_N4, "%16, %17, %18, %19", "%20", "%16", "%17", "%18")
+AMK_WGMMA(64, AMK_D8, AMK_N8, "%32, %33, %34, %35", "%36", "%32", "%33", "%34")
+AMK_WGMMA(128, AMK_D16, AMK_N16, "%64, %65, %66, %67", "%68", "%64", "%65", "%66")
 #undef AMK_WGMMA
 
 // Describes lines of 128 bytes, whose pieces of 16 bytes change places.
@@ -76,6 +77,10 @@ AMK_DEVICE u64 swizzled_64(u32 address, u32 apart) {
 // rows.
 AMK_DEVICE u64 matrices(u32 address, u32 along, u32 apart) {
     return (u64)(address >> 4 & 0x3fff) | (u64)(along >> 4) << 16 | (u64)(apart >> 4) << 32;
+}
+// The same matrices, so many bytes further in shared memory.
+AMK_DEVICE u64 advanced(u64 matrices, u32 bytes) {
+    return (matrices & ~(u64)0xffffffff) | ((u32)matrices + bytes / 16);
 }
 #endif
 // Before the first product: the registers of A and D are written.
