@@ -1,5 +1,6 @@
 //! How tokens are chosen, by the options of a command.
 
+use crate::generate::LineOptions;
 use crate::options::seed;
 use amk_models::checkpoint::{Checkpoint, GenerationDefaults};
 use amk_run::sampler::{Sampler, SamplerConfig};
@@ -8,7 +9,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
 
 /// How tokens are chosen.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub(crate) struct SamplingArgs {
     /// Always take the likeliest token, after the repetition penalty.
     #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "min_p"])]
@@ -46,6 +47,21 @@ impl SamplingArgs {
     pub(crate) fn check(&self) -> Result<()> {
         Sampler::new(self.sampler(&GenerationDefaults::default()))?;
         Ok(())
+    }
+
+    /// With options of a line of a file of prompts in place of their own.
+    pub(crate) fn with(&self, line: &LineOptions) -> Self {
+        Self {
+            greedy: self.greedy && line.temperature.is_none(),
+            temperature: line.temperature.or(self.temperature),
+            top_k: line.top_k.or(self.top_k),
+            top_p: line.top_p.or(self.top_p),
+            min_p: line.min_p.or(self.min_p),
+            repetition_penalty: line.repetition_penalty.or(self.repetition_penalty),
+            presence_penalty: line.presence_penalty.unwrap_or(self.presence_penalty),
+            frequency_penalty: line.frequency_penalty.unwrap_or(self.frequency_penalty),
+            seed: line.seed.or(self.seed),
+        }
     }
 
     /// The way for a checkpoint, and whether its seed is random.

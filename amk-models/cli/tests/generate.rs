@@ -346,15 +346,15 @@ fn a_file_of_prompts_may_be_json_lines() {
     };
     for wrong in ["the cat", "5", r#"{"text": "the cat"}"#, r#"{"messages": [{"role": "user", "content": 5}]}"#] {
         let refused = refusal(wrong);
-        assert!(refused.contains("prompts.jsonl, line 2 is not a string, {\"prompt\": ..} or"), "{refused}");
+        assert!(refused.contains("prompts.jsonl, line 2: expected a string, {\"prompt\": ..} or"), "{refused}");
         assert!(!refused.contains("enum"), "{refused}");
     }
-    let option = refusal(r#"{"prompt": "the cat", "max_tokens": 5}"#);
-    assert!(option.contains("prompts.jsonl, line 2 has `max_tokens`, which a line does not set"), "{option}");
+    let option = refusal(r#"{"prompt": "the cat", "tools": []}"#);
+    assert!(option.ends_with("prompts.jsonl, line 2: a line cannot set `tools`"), "{option}");
     let both = refusal(r#"{"prompt": "the cat", "messages": [{"role": "user", "content": "a dog"}]}"#);
-    assert!(both.ends_with("prompts.jsonl, line 2 has a prompt and messages; give one of them"), "{both}");
+    assert!(both.ends_with("prompts.jsonl, line 2: a prompt and messages; give one of them"), "{both}");
     let none = refusal(r#"{"messages": []}"#);
-    assert!(none.ends_with("prompts.jsonl, line 2 has no messages"), "{none}");
+    assert!(none.ends_with("prompts.jsonl, line 2: no messages"), "{none}");
     let image = refusal(r#"{"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}"#);
     assert!(image.ends_with("prompts.jsonl, line 2: content of type `image_url` is not supported"), "{image}");
     let role = refusal(r#"{"messages": [{"role": "usr", "content": "the cat"}]}"#);
@@ -371,6 +371,55 @@ fn a_file_of_prompts_may_be_json_lines() {
     assert_eq!(texts_of[0], texts_of[1]);
     write(&[]);
     assert_eq!(fails("generate", &model, &["--prompts", path]), "there is no prompt in the file of --prompts");
+}
+
+/// Each text is what the command writes for its prompt alone with the line's options.
+#[test]
+fn lines_have_options_of_their_own() {
+    let model = tiny_llama();
+    let file = model.path().join("prompts.jsonl");
+    let path = file.to_str().unwrap();
+    let texts = |lines: &[&str], options: &[&str]| -> Vec<String> {
+        std::fs::write(&file, lines.join("\n")).unwrap();
+        let lines = succeeds("generate", &model, &[&["--prompts", path, "-q", "--raw", "--json"], options].concat());
+        let text = |line| serde_json::from_str::<serde_json::Value>(line).unwrap()["text"].as_str().unwrap().to_owned();
+        lines.lines().map(text).collect()
+    };
+    let alone =
+        |options: &[&str]| text(&model, &[&["--raw", "-q"], options].concat()).trim_end_matches('\n').to_owned();
+    let prompt = |options: &str| format!(r#"{{"prompt": "{PROMPT}", {options}}}"#);
+    let lines = [
+        prompt(r#""max_tokens": 5, "temperature": 0"#),
+        prompt(r#""seed": 7, "temperature": 0.9, "top_k": 40, "top_p": 0.8, "min_p": 0.01, "ignore_eos": true"#),
+        prompt(r#""seed": null, "frequency_penalty": 1.5, "presence_penalty": 0.5, "repetition_penalty": 1.2"#),
+        prompt(r#""max_completion_tokens": 30, "temperature": 0, "id": "five""#),
+    ];
+    let written = texts(&lines.each_ref().map(String::as_str), &["-n", "12", "--seed", "3", "-t", "0.7"]);
+    assert_eq!(written[0], alone(&["--greedy", "-n", "5"]));
+    let sampled = ["-n", "12", "--seed", "7", "-t", "0.9", "--top-k", "40", "--top-p", "0.8", "--min-p", "0.01"];
+    assert_eq!(written[1], alone(&[&sampled[..], &["--ignore-eos"]].concat()));
+    let penalties = ["--frequency-penalty", "1.5", "--presence-penalty", "0.5", "--repetition-penalty", "1.2"];
+    assert_eq!(written[2], alone(&[&["-t", "0.7", "-n", "12", "--seed", "5"], &penalties[..]].concat()));
+    let greedy = alone(&["--greedy", "-n", "30"]);
+    assert_eq!(written[3], greedy);
+    let of_stop =
+        |stops: String| texts(&[&prompt(&format!(r#""stop": {stops}"#))], &["--greedy", "-n", "30"]).remove(0);
+    let letters: Vec<char> = greedy.chars().skip(2).collect();
+    let stop = letters.windows(2).find(|two| two.iter().all(char::is_ascii_alphabetic)).expect("two letters");
+    let stop = format!("\"{}{}\"", stop[0], stop[1]);
+    let ended = of_stop(stop.clone());
+    assert!(ended.len() < greedy.len() && greedy.starts_with(&ended), "{ended:?} of {greedy:?}");
+    assert_eq!(of_stop(format!("[{stop}]")), ended);
+    for (options, error) in [
+        (r#""max_tokens": "5""#, "line 1: `max_tokens`: invalid type: string"),
+        (r#""top_k": -1"#, "line 1: `top_k`: invalid value"),
+        (r#""temperature": -1"#, "line 1: "),
+        (r#""stop": 5"#, "line 1: `stop`: "),
+    ] {
+        std::fs::write(&file, prompt(options)).unwrap();
+        let refused = fails("generate", &model, &["--prompts", path]);
+        assert!(refused.contains(error), "{refused}");
+    }
 }
 
 #[test]

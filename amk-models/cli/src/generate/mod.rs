@@ -1,6 +1,7 @@
 //! `amk generate`.
 
 mod language;
+mod line;
 mod prompts;
 mod texts;
 
@@ -16,9 +17,12 @@ use amk_models::model::Model;
 use amk_models::tokenizer::Tokenizer;
 use amk_run::batch::{Batch, Event, TextId};
 use amk_run::generate::{generate, generate_on_device, on_device};
+use amk_run::sampler::SamplerConfig;
 use amk_run::text::{Piece, Request, Speculate};
 use anyhow::{Result, bail};
 use language::LanguageArgs;
+pub(crate) use line::LineOptions;
+use prompts::Prompt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use texts::Texts;
@@ -40,6 +44,10 @@ pub(crate) struct Generate {
     /// Several prompts: one a line, or in a `.jsonl` file a string, `{"prompt": ..}` or
     /// `{"messages": [..]}` a line; `-` reads lines of standard input. Each text has a seed of its
     /// own, counted up from --seed.
+    ///
+    /// An object may have options of its own, named as in OpenAI's API: `max_tokens`, `stop`,
+    /// `ignore_eos`, `temperature`, `top_k`, `top_p`, `min_p`, `repetition_penalty`,
+    /// `presence_penalty`, `frequency_penalty` and `seed`.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "file"])]
     prompts: Option<PathBuf>,
     /// Texts that are written at the same time [default: as many as there are pages for, enough for
@@ -100,13 +108,12 @@ impl Generate {
         self.sampling.check()?;
         let mut checkpoint = self.source.open()?;
         let prompts = self.all_prompts(&checkpoint)?;
-        let request = self.request(&checkpoint)?;
+        let requests = self.requests(&checkpoint, &prompts)?;
         let context = self.source.held.context(&checkpoint);
         let model = self.source.held.load(&mut checkpoint, context, self.quiet)?;
         let tokenizer = checkpoint.tokenizer()?;
-        let requests: Vec<Request> = (0..prompts.len() as u64).map(|number| request.numbered(number)).collect();
         let mut texts = Texts::new(&prompts, tokenizer, context, self.json, self.quiet);
-        let pages = texts.pages(self.parallel.unwrap_or(PARALLEL) as usize, self.max_tokens as usize);
+        let pages = texts.pages(self.parallel.unwrap_or(PARALLEL) as usize, &requests);
         let alone = prompts.len() == 1 && self.speculate.is_none();
         match place {
             Place::Cpu(schedule) => {
@@ -198,17 +205,48 @@ impl Generate {
         Ok(template)
     }
 
-    fn request(&self, checkpoint: &Checkpoint) -> Result<Request> {
-        let stop_tokens = if self.ignore_eos { Vec::new() } else { checkpoint.stop_tokens() };
-        let (sampler, random) = self.sampling.of_checkpoint(checkpoint)?;
-        if random {
-            self.tell(&format!("--seed {} writes this text again", sampler.seed));
+    /// The request of each prompt: its own options count before those of the command. Seeds that
+    /// nobody names count up from one.
+    fn requests(&self, checkpoint: &Checkpoint, prompts: &[Prompt]) -> Result<Vec<Request>> {
+        let of_command = self.request(checkpoint)?;
+        let mut first = None;
+        let mut request = |(number, prompt): (u64, &Prompt)| {
+            let own = &prompt.options;
+            let sampling = self.sampling.with(own);
+            prompt.placed(sampling.check())?;
+            let (mut sampler, random) = sampling.of_checkpoint(checkpoint)?;
+            if random {
+                sampler.seed = *first.get_or_insert(sampler.seed);
+            }
+            if own.seed.is_none() {
+                sampler.seed = sampler.seed.wrapping_add(number);
+            }
+            let mut request = Request { sampler, ..of_command.clone() };
+            if let Some(most) = own.max_tokens {
+                request.max_tokens = Some(most as usize);
+            }
+            if let Some(goes_on) = own.ignore_eos {
+                request.stop_tokens = if goes_on { Vec::new() } else { checkpoint.stop_tokens() };
+            }
+            if let Some(stop) = &own.stop {
+                request.stop_strings.clone_from(stop);
+            }
+            Ok(request)
+        };
+        let requests = (0..).zip(prompts).map(&mut request).collect::<Result<_>>()?;
+        if let Some(seed) = first {
+            self.tell(&format!("--seed {seed} writes this text again"));
         }
+        Ok(requests)
+    }
+
+    /// What the command says about every text, but for how tokens are chosen.
+    fn request(&self, checkpoint: &Checkpoint) -> Result<Request> {
         Ok(Request {
-            sampler,
+            sampler: SamplerConfig::default(),
             max_tokens: Some(self.max_tokens as usize),
             max_time: None,
-            stop_tokens,
+            stop_tokens: if self.ignore_eos { Vec::new() } else { checkpoint.stop_tokens() },
             stop_strings: self.stop.clone(),
             speculate: match self.speculate.as_deref() {
                 None => Speculate::Never,

@@ -1,42 +1,19 @@
 //! The prompts of `amk generate`.
 
 use super::Generate;
+use super::line::{Line, LineOptions};
 use crate::options::read_prompt;
-use amk_models::chat::{ChatOptions, ChatTemplate, Content, Message};
+use amk_models::chat::{ChatOptions, Message};
 use amk_models::checkpoint::Checkpoint;
 use amk_models::tokenizer::SpecialTokens;
 use anyhow::{Context as _, Result, bail};
-use serde::Deserialize;
-use serde_json::Value;
 use std::path::Path;
-
-/// Fields of a request that are options here, for all prompts: refused in a line, so that nobody
-/// takes an answer for another.
-const OPTIONS: [&str; 18] = [
-    "system",
-    "max_tokens",
-    "max_completion_tokens",
-    "temperature",
-    "top_k",
-    "top_p",
-    "min_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "logit_bias",
-    "seed",
-    "n",
-    "stop",
-    "ignore_eos",
-    "logprobs",
-    "response_format",
-    "tools",
-];
 
 /// A prompt, as written and as the model gets it.
 pub(super) struct Prompt {
     pub(super) text: String,
     pub(super) tokens: Vec<u32>,
+    pub(super) options: LineOptions,
     place: Option<Place>,
 }
 
@@ -50,6 +27,9 @@ impl Prompt {
 /// Where a prompt is in the file of `--prompts`, in words.
 type Place = String;
 
+/// A line of the file, where it is, or a prompt alone.
+type Written = (Option<Place>, Line, LineOptions);
+
 fn placed<T>(place: Option<&Place>, result: Result<T>) -> Result<T> {
     match place {
         Some(place) => result.with_context(|| place.clone()),
@@ -57,32 +37,10 @@ fn placed<T>(place: Option<&Place>, result: Result<T>) -> Result<T> {
     }
 }
 
-/// A line of a `.jsonl` file.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Line {
-    Text(String),
-    Prompt { prompt: String },
-    Messages { messages: Vec<Turn> },
-}
-
-/// A message of a conversation, as in OpenAI's API.
-#[derive(Deserialize)]
-struct Turn {
-    role: String,
-    content: Content,
-}
-
-impl Turn {
-    fn message(self, template: &ChatTemplate) -> Result<Message> {
-        Ok(Message::new(template.role(self.role)?, self.content.text()?))
-    }
-}
-
 impl Generate {
     /// All prompts, one at least.
     pub(super) fn all_prompts(&self, checkpoint: &Checkpoint) -> Result<Vec<Prompt>> {
-        let alone = |text: String| vec![(None, Line::Text(text))];
+        let alone = |text: String| vec![(None, Line::Text(text), LineOptions::default())];
         let lines = match (&self.prompts, &self.prompt, &self.file) {
             (Some(file), ..) => read(file)?,
             (None, Some(text), _) if text == "-" => alone(read_prompt(Path::new("-"))?),
@@ -97,13 +55,13 @@ impl Generate {
         if chat
             && !self.chat
             && self.system.is_none()
-            && lines.iter().any(|(_, line)| !matches!(line, Line::Messages { .. }))
+            && lines.iter().any(|(_, line, _)| !matches!(line, Line::Messages { .. }))
         {
             self.tell("the model answers the prompt by its chat template; --raw goes on from the prompt itself");
         }
-        let encode = |(place, line): (Option<Place>, Line)| {
+        let encode = |(place, line, options): Written| {
             let (text, tokens) = placed(place.as_ref(), self.encode(checkpoint, line))?;
-            Ok(Prompt { text, tokens, place })
+            Ok(Prompt { text, tokens, options, place })
         };
         lines.into_iter().map(encode).collect()
     }
@@ -142,7 +100,7 @@ pub(super) fn without_mark(text: &str) -> &str {
 }
 
 /// The prompts of a file; empty lines are none.
-fn read(file: &Path) -> Result<Vec<(Option<Place>, Line)>> {
+fn read(file: &Path) -> Result<Vec<Written>> {
     let text = if file == Path::new("-") {
         std::io::read_to_string(std::io::stdin()).context("cannot read the prompts on standard input")?
     } else {
@@ -152,23 +110,12 @@ fn read(file: &Path) -> Result<Vec<(Option<Place>, Line)>> {
     let lines = without_mark(&text).lines().zip(1..).filter(|(line, _)| !line.trim().is_empty());
     let lines = lines.map(|(line, number): (&str, usize)| (format!("{name}, line {number}"), line));
     if file.extension().is_none_or(|extension| extension != "jsonl") {
-        return Ok(lines.map(|(place, line)| (Some(place), Line::Text(line.to_owned()))).collect());
+        let text = |(place, line): (Place, &str)| (Some(place), Line::Text(line.to_owned()), LineOptions::default());
+        return Ok(lines.map(text).collect());
     }
     let parse = |(place, line): (Place, &str)| {
-        let form = "a string, {\"prompt\": ..} or {\"messages\": [{\"role\": .., \"content\": ..}]}";
-        let value: Value = serde_json::from_str(line).with_context(|| format!("{place} is not {form}"))?;
-        if let Some(field) = OPTIONS.into_iter().find(|field| !value[field].is_null()) {
-            bail!("{place} has `{field}`, which a line does not set; options are for all prompts");
-        }
-        if !value["prompt"].is_null() && !value["messages"].is_null() {
-            bail!("{place} has a prompt and messages; give one of them");
-        }
-        match serde_json::from_value(value) {
-            Ok(Line::Messages { messages }) if messages.is_empty() => bail!("{place} has no messages"),
-            Ok(line) => Ok((Some(place), line)),
-            // The error of a form says nothing about the others.
-            Err(_) => bail!("{place} is not {form}"),
-        }
+        let (line, options) = Line::parse(line).with_context(|| place.clone())?;
+        Ok((Some(place), line, options))
     };
     lines.map(parse).collect()
 }

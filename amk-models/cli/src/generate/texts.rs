@@ -5,7 +5,7 @@ use crate::options::{DIM, paint, progress_bar, tell, write};
 use amk::rows::PoolSize;
 use amk_models::tokenizer::Tokenizer;
 use amk_run::sampler::Logprob;
-use amk_run::text::{Ended, Generated, Piece};
+use amk_run::text::{Ended, Generated, Piece, Request};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 use std::cmp::Reverse;
@@ -47,9 +47,12 @@ impl<'p> Texts<'p> {
     }
 
     /// Pages for this many of the longest texts at a time.
-    pub(super) fn pages(&self, parallel: usize, max_tokens: usize) -> PoolSize {
-        let len = |prompt: &Prompt| (prompt.tokens.len() + max_tokens).min(self.context);
-        let mut lens: Vec<usize> = self.prompts.iter().map(len).collect();
+    pub(super) fn pages(&self, parallel: usize, requests: &[Request]) -> PoolSize {
+        let len = |(prompt, request): (&Prompt, &Request)| {
+            let tokens = request.max_tokens.map_or(self.context, |most| prompt.tokens.len() + most);
+            tokens.min(self.context)
+        };
+        let mut lens: Vec<usize> = self.prompts.iter().zip(requests).map(len).collect();
         lens.sort_unstable_by_key(|&len| Reverse(len));
         lens.truncate(parallel);
         PoolSize::Sequences(lens)
