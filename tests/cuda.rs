@@ -152,6 +152,22 @@ fn long_steps_attend_by_larger_sets_where_these_occupy_the_workers_and_fit() {
     }
 }
 
+/// 58 workers have 4,521 of 262,144 tokens each, more than their scratch has room for.
+#[test]
+fn long_vocabularies_are_planned_for_few_workers() {
+    let target = target("l4");
+    let kernel = FAMILIES.iter().find(|known| known.name == "gemma3").expect("the family").kernel;
+    let instance = kernel.instance("gemma_3_1b").expect("the instance");
+    for schedule in [target.schedule(), target.row_schedule(8)] {
+        let plan = plan_for(kernel, instance, &schedule, Precision::default()).expect("a plan");
+        match compile(&source::generate_for(&plan, target, &VmOptions::default()), target.architecture) {
+            Ok(_) => {}
+            Err(CudaError::NoNvrtc) => return println!("skipped: no NVRTC"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
 /// Workers that blocks of rows leave over pass by what is on their tapes, and pieces of tapes are
 /// cut where the shares of the others are even.
 #[test]

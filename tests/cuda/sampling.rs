@@ -2,6 +2,7 @@
 
 use super::smollm2;
 use crate::gpu;
+use amk::ir::schedule::PartialSchedule;
 use amk_cuda::{CudaError, Faults, RunOptions, Vm, VmOptions};
 use amk_kernels::fused::Draw;
 use amk_run::generate::{generate, generate_on_device};
@@ -67,6 +68,32 @@ fn draws_on_the_device_are_those_of_the_cpus_sampler() {
     }
     println!("{undecided} launches ended undecided");
     assert_eq!(undecided, 0);
+}
+
+/// A worker has 6,144 rows of the head, and its scratch room for the noise of fewer.
+#[test]
+fn workers_draw_from_more_tokens_than_their_scratch_has_room_for() {
+    let _alone = gpu::alone();
+    let (_, model) = match smollm2::load(512) {
+        Ok(loaded) => loaded,
+        Err(why) => return println!("skipped: {why}"),
+    };
+    let schedule = PartialSchedule { workers: Some(8), ..PartialSchedule::default() };
+    let mut vm = smollm2::start(&model, &VmOptions { schedule: Some(schedule), ..VmOptions::default() }).expect("a VM");
+    let (prompt, steps) = ([1, 504, 260], 20);
+    for (top_k, top_p, min_p) in FILTERS {
+        let config = SamplerConfig { temperature: 1.3, top_k, top_p, min_p, seed: 9, ..SamplerConfig::default() };
+        let run = vm
+            .run(&prompt, 0, steps, &RunOptions { logits: true, ..options(&config, 0) }, &mut |_| {})
+            .expect("the launch should end");
+        assert_eq!(run.undecided, None, "{config:?}");
+        let vocab = run.logits.len() / steps as usize;
+        let mut sampler = Sampler::new(config.clone()).expect("a sampler");
+        for (row, &token) in run.tokens.iter().enumerate().skip(prompt.len() - 1) {
+            let expected = sampler.sample(&run.logits[row * vocab..(row + 1) * vocab], &[]).expect("a draw");
+            assert_eq!(token, expected, "after row {row} by {config:?}");
+        }
+    }
 }
 
 /// Draws of one step with other seeds, against the exact probabilities after top-k and top-p:

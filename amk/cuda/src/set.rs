@@ -81,8 +81,6 @@ pub trait Fusion: Sync {
 
 /// The choice of the next token from the logits.
 pub trait Sampling: Sync {
-    /// Maximum rows of the logits per worker.
-    fn most_rows(&self) -> u32;
     /// Adds its buffers to a program that already has weights, inputs and tokens.
     fn begin(&self, planner: &mut Planner<'_>);
     /// Adds its phases after all others.

@@ -37,7 +37,7 @@ struct Share {
 // Code for filtered draws only is out of line, so that it evicts nothing else from the instruction
 // cache and takes no registers. It takes copies: a reference would move the worker into memory.
 
-// Stores each row's time in the race in the scratch.
+// Stores the time in the race of each row that the scratch has room for.
 __device__ __noinline__ Share weigh(Worker w, Record r) {
     w.sync(); // other threads wrote the logits and the scratch
     const float* logits = w.logits() + r.row;
@@ -45,7 +45,7 @@ __device__ __noinline__ Share weigh(Worker w, Record r) {
     u32 index = NOBODY;
     for (u32 i = w.thread(); i < r.units * AMK_UNIT; i += AMK_WARPS * 32) {
         const float value = chance(w, logits[i], r.row + i);
-        w.s.scratch[i] = value;
+        if (i < SCRATCH_FLOATS) w.s.scratch[i] = value;
         better(best, index, value, r.row + i);
         highest = fmaxf(highest, logits[i]);
     }
@@ -172,8 +172,10 @@ __device__ __noinline__ void look(Worker w, Record r) {
         for (u32 i = w.warp / AMK_LEVELS * 32 + w.lane; i < r.units * AMK_UNIT; i += 64) {
             const Place place = {logits[i], r.row + i};
             if (above(place, level))
-                join(mine, {1, expf((place.logit - w.s.search.highest) * w.p.inv_temperature),
-                            w.s.scratch[i], place});
+                join(mine,
+                     {1, expf((place.logit - w.s.search.highest) * w.p.inv_temperature),
+                      i < SCRATCH_FLOATS ? w.s.scratch[i] : chance(w, place.logit, place.token),
+                      place});
         }
     mine = found_by_warp(mine);
     if (w.lane == 0) w.s.found[w.warp] = mine;

@@ -31,7 +31,6 @@ use super::{decode, draw, row_abi, rows};
 use crate::abi::{self, FIELDS, LEVELS, SEARCH, SHARES};
 use amk::ir::{BufferId, BufferKind, DType, Exchange, Operand, Param};
 use amk_cuda::cost::{CostModel, Load, Overhead};
-use amk_cuda::image::abi::SCRATCH_FLOATS;
 use amk_cuda::image::decode::{Refusal, WorkerState};
 use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Work, read, same, write};
@@ -83,11 +82,6 @@ pub struct Probe {
 pub struct Choose;
 
 impl Sampling for Choice {
-    /// The scratch memory of a worker must hold the noise of its rows.
-    fn most_rows(&self) -> u32 {
-        SCRATCH_FLOATS
-    }
-
     fn keeps_logits(&self, options: &RunOptions) -> bool {
         draw::drawn(options).filters()
     }

@@ -201,9 +201,6 @@ pub fn plan(graph: &Graph, unrolled: &Unrolled, schedule: &Schedule, forms: &Wei
     let units = vocab.div_ceil(UNIT);
     let workers = schedule.workers.min(units);
     let schedule = Schedule { workers, ..schedule.clone() };
-    if units.div_ceil(workers) * UNIT > sampling.most_rows() {
-        return Err(refuse(format!("{vocab} tokens on {workers} workers")));
-    }
     let mut given_up = GivenUp::default();
     loop {
         let groups = group(&flow, &schedule, forms, &given_up);
