@@ -323,7 +323,7 @@ fn a_loader_of_rows_takes_every_block_once() {
     let shape = between(&fused, "struct GemvShape", "// Neighbouring tiles of an input");
     let cut = between(&fused, "// The partition of a projection's tape", "#if AMK_SPLIT_K\n// Passes over");
     let text = source::registered_abi() + &shape + &cut;
-    for units in ["4", "8", "16"] {
+    for units in ["1", "2", "4", "8", "16"] {
         run_with("feed", &text, &[("AMK_ROW_UNITS", units), ("AMK_EMBEDDING_SCALE", "1.0f"), ("AMK_SUMS", "0")]);
     }
 }

@@ -11,7 +11,7 @@ use crate::gpu;
 use crate::image::in_blocks;
 use amk::ir::graph::Instance;
 use amk::ir::rows::PageGroups;
-use amk::ir::schedule::{ExchangeBy, PartialSchedule, RowSchedule, Schedule};
+use amk::ir::schedule::{ExchangeBy, PartialSchedule, Ring, RowSchedule, Schedule};
 use amk::ir::verify::verify;
 use amk::ir::{Call, DType, Interval, Program, Task};
 use amk::rows::{PoolSize, RowLimits, RowVm, SequenceId};
@@ -701,7 +701,10 @@ fn within_the_bound(decoder: &Decoder, logits: &[Vec<f32>], rows: u32) {
 }
 
 fn narrow_on_gpu(of: (Family, BTreeMap<String, u32>), rows: u32) {
-    let decoder = decoder(of, rows, 44, 270);
+    narrow_decoder_on_gpu(&decoder(of, rows, 44, 270), rows);
+}
+
+fn narrow_decoder_on_gpu(decoder: &Decoder, rows: u32) {
     let run = |chunk, company| {
         let mut vm = decoder.rows_on_cuda(&gpu::cubins(), 60).expect("a VM");
         vm.keep_alike(true);
@@ -711,7 +714,34 @@ fn narrow_on_gpu(of: (Family, BTreeMap<String, u32>), rows: u32) {
     for (chunk, company) in [(1, 3), (4, 0), (3, 1), (rows as usize, 2)] {
         assert_eq!(bits(&run(chunk, company)), bits(&expected), "{chunk} of {rows} rows and {company}");
     }
-    within_the_bound(&decoder, &expected, rows);
+    within_the_bound(decoder, &expected, rows);
+}
+
+/// Rows beside a ring of two slots, as GPUs with little shared memory have it: sums are those of
+/// one unit.
+fn beside_a_short_ring(of: (Family, BTreeMap<String, u32>), rows: u32, workers: u32) -> Decoder {
+    let own = row_schedule(h200(), rows);
+    let schedule = Schedule { workers, run: 2, ring: Ring { slots: 2, ..own.ring }, ..own };
+    let decoder = Decoder::new(of.0, of.1, schedule, 270, 3).expect("a decoder");
+    assert_eq!(decoder.plan(Precision::BF16).expect("a plan").row_units(), 1);
+    decoder
+}
+
+#[test]
+fn rows_beside_a_short_ring_compute_the_function() {
+    for of in plain().into_iter().chain(long_heads()) {
+        println!("{}", of.0.name);
+        check_decoder(&beside_a_short_ring(of, 6, 12), 6);
+    }
+}
+
+#[test]
+fn a_gpus_rows_beside_a_short_ring_compute_the_function_whatever_the_company() {
+    let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
+    for of in plain().into_iter().chain(long_heads()) {
+        println!("{}", of.0.name);
+        narrow_decoder_on_gpu(&beside_a_short_ring(of, 8, 44), 8);
+    }
 }
 
 fn wide_on_gpu(decoder: &Decoder, rows: u32) {

@@ -9,10 +9,18 @@ fn unit_sums(rows: u32) -> u32 {
     UNIT * WARPS * rows.next_multiple_of(8) * 4
 }
 
-/// Returns the bytes of the sums of narrow steps of up to `rows` rows, beside a ring of the
-/// schedule's slots. Wide steps have the ring's memory.
-pub(super) fn row_scratch(rows: u32) -> u32 {
-    if rows == 0 { 0 } else { CHUNK }
+/// The slots of a ring beside which the sums of narrow steps are those of one unit: GPUs with
+/// little shared memory have room for no more.
+pub(super) const SHORT_RING: u32 = 2;
+
+/// Returns the bytes of the sums of narrow steps of up to `rows` rows, beside a ring of so many
+/// slots. Wide steps have the ring's memory.
+pub fn row_scratch(rows: u32, slots: u32) -> u32 {
+    match rows {
+        0 => 0,
+        _ if slots <= SHORT_RING => unit_sums(rows),
+        _ => CHUNK,
+    }
 }
 
 /// How a plan shares out the memory.
@@ -32,7 +40,7 @@ impl RingMemory {
     /// up for unless weights are decoded: there a slot's memory has the sums of twice as many.
     pub(super) fn of(plan: &Plan) -> Self {
         let (ring, rows) = (plan.schedule.ring, plan.rows().filter(|_| !plan.is_wide()).unwrap_or(0));
-        let (slots, row_scratch) = match row_scratch(rows) {
+        let (slots, row_scratch) = match row_scratch(rows, ring.slots) {
             some @ 1.. if !plan.forms.encodings.is_empty() && ring.slots > ring.in_flight => {
                 (ring.slots - 1, some + CHUNK)
             }

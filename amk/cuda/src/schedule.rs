@@ -1,7 +1,7 @@
 //! What a GPU honours of a schedule, and the ranges of the fields.
 
 use super::image::abi::{CHUNK, NARROW_ROWS};
-use super::ring::row_scratch;
+use super::ring::{SHORT_RING, row_scratch};
 use super::target::GpuTarget;
 use amk_ir::Steps;
 pub use amk_ir::schedule::MOST_RING_SLOTS;
@@ -58,6 +58,9 @@ const HONOURED: [&str; 13] = [
 
 /// Shared memory that a worker needs in addition to its ring, in bytes.
 const SHARED_OUTSIDE_RING: u32 = 33 << 10;
+
+/// The same for narrow steps of up to [`NARROW_ROWS`] rows, but for their sums.
+const SHARED_OUTSIDE_ROWS: u32 = 31 << 10;
 
 /// The same for wide steps.
 const SHARED_OUTSIDE_WIDE: u32 = 32 << 10;
@@ -136,8 +139,15 @@ impl GpuTarget {
 
     /// Slots of the deepest ring beside what a step of so many rows needs.
     fn deepest_ring(&self, rows: u32, wide: bool) -> u32 {
-        let others = if wide { SHARED_OUTSIDE_WIDE } else { SHARED_OUTSIDE_RING + row_scratch(rows) };
-        self.shared_bytes.saturating_sub(others) / CHUNK
+        let beside = |others: u32| self.shared_bytes.saturating_sub(others) / CHUNK;
+        if wide {
+            return beside(SHARED_OUTSIDE_WIDE);
+        }
+        let deepest = beside(SHARED_OUTSIDE_RING + row_scratch(rows, u32::MAX));
+        if rows == 0 || deepest > SHORT_RING {
+            return deepest;
+        }
+        beside(SHARED_OUTSIDE_ROWS + row_scratch(rows, SHORT_RING)).min(SHORT_RING)
     }
 
     /// The GPU's default schedule for steps of up to `rows` rows.
@@ -180,6 +190,12 @@ mod tests {
     fn the_targets_own_schedules_fit_them() {
         for target in &TARGETS {
             assert_eq!(target.check(&target.schedule()), Ok(()));
+            for rows in 1..=NARROW_ROWS {
+                let own = target.row_schedule(rows);
+                assert_eq!(target.check(&own), Ok(()), "{rows} rows");
+                let scratch = row_scratch(rows, own.ring.slots);
+                assert!(own.ring.slots * CHUNK + scratch + SHARED_OUTSIDE_ROWS <= target.shared_bytes);
+            }
         }
     }
 

@@ -10,9 +10,9 @@ use amk::ir::program::BufferKind;
 use amk::ir::schedule::Schedule;
 use amk::ir::{DType, Param, TensorId};
 use amk_cuda::image::abi::SCRATCH_FLOATS;
-use amk_cuda::is_wide;
 use amk_cuda::plan::{Flow, FusedGroup, Grouping, Planner, Unsupported};
 use amk_cuda::set::Fusion;
+use amk_cuda::{is_wide, row_scratch};
 
 const CAPPED: &str = "amk_kernels::capped_attention";
 const ATTENTION: [&str; 3] = ["amk_kernels::attention", "amk_kernels::window_attention", CAPPED];
@@ -355,7 +355,9 @@ impl Heads {
             return Some(format!("it has {kv_heads} key heads on {workers} workers"));
         }
         let queries = heads / kv_heads * (head_dim + QUERY_PAD) * 2;
-        let fits = is_wide(schedule) || queries <= SCRATCH_FLOATS * 4;
+        let shares = schedule.rows.map(|rows| row_scratch(rows.most, schedule.ring.slots));
+        let shares_fit = shares.is_none_or(|bytes| heads / kv_heads * head_dim * 4 <= bytes);
+        let fits = is_wide(schedule) || (queries <= SCRATCH_FLOATS * 4 && shares_fit);
         (!fits).then(|| format!("the queries of a row, {heads} of {head_dim} elements, exceed a worker's memory"))
     }
 }

@@ -37,7 +37,13 @@ struct Share {
 // Code for filtered draws only is out of line, so that it evicts nothing else from the instruction
 // cache and takes no registers. It takes copies: a reference would move the worker into memory.
 
-// Stores the time in the race of each row that the scratch has room for.
+// Whether the scratch has a place for a row of the worker's. The times of others are computed
+// again.
+AMK_DEVICE bool has_place(u32 row) {
+    return AMK_WORKER_LOGITS <= SCRATCH_FLOATS || row < SCRATCH_FLOATS;
+}
+
+// Stores each row's time in the race in the scratch.
 __device__ __noinline__ Share weigh(Worker w, Record r) {
     w.sync(); // other threads wrote the logits and the scratch
     const float* logits = w.logits() + r.row;
@@ -45,7 +51,7 @@ __device__ __noinline__ Share weigh(Worker w, Record r) {
     u32 index = NOBODY;
     for (u32 i = w.thread(); i < r.units * AMK_UNIT; i += AMK_WARPS * 32) {
         const float value = chance(w, logits[i], r.row + i);
-        if (i < SCRATCH_FLOATS) w.s.scratch[i] = value;
+        if (has_place(i)) w.s.scratch[i] = value;
         better(best, index, value, r.row + i);
         highest = fmaxf(highest, logits[i]);
     }
@@ -174,8 +180,7 @@ __device__ __noinline__ void look(Worker w, Record r) {
             if (above(place, level))
                 join(mine,
                      {1, expf((place.logit - w.s.search.highest) * w.p.inv_temperature),
-                      i < SCRATCH_FLOATS ? w.s.scratch[i] : chance(w, place.logit, place.token),
-                      place});
+                      has_place(i) ? w.s.scratch[i] : chance(w, place.logit, place.token), place});
         }
     mine = found_by_warp(mine);
     if (w.lane == 0) w.s.found[w.warp] = mine;

@@ -19,8 +19,8 @@ mod rows;
 
 pub use amk::rows::Draw;
 pub(crate) use decode::{BEST, CHOOSE, PROBE};
-pub(crate) use phase::Choice;
 pub use phase::{Best, Choose, Probe};
+pub(crate) use phase::{Choice, defines};
 pub(crate) use row_abi::ROWS;
 pub use rows::ChooseRows;
 

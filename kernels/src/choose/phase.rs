@@ -31,6 +31,7 @@ use super::{decode, draw, row_abi, rows};
 use crate::abi::{self, FIELDS, LEVELS, SEARCH, SHARES};
 use amk::ir::{BufferId, BufferKind, DType, Exchange, Operand, Param};
 use amk_cuda::cost::{CostModel, Load, Overhead};
+use amk_cuda::image::abi::UNIT;
 use amk_cuda::image::decode::{Refusal, WorkerState};
 use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Work, read, same, write};
@@ -80,6 +81,12 @@ pub struct Probe {
 /// The task that chooses the next token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choose;
+
+/// Renders how many logits a worker has at most as a macro.
+pub(crate) fn defines(plan: &Plan) -> String {
+    let units = (plan.sizes.padded_vocab() / UNIT).div_ceil(plan.schedule.workers);
+    format!("#define AMK_WORKER_LOGITS {}\n", units * UNIT)
+}
 
 impl Sampling for Choice {
     fn keeps_logits(&self, options: &RunOptions) -> bool {

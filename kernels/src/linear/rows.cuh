@@ -288,7 +288,8 @@ struct RowProducts<DEPTH, EVEN, T, true> : Blocks<DEPTH, EVEN, T> {
                 const u32 at = to + i * 256;
                 add_sums(at, y[i].x, y[i].y, pass.number);
                 // Behind a last unit that is alone is one that nobody delivers.
-                add_sums(at + AMK_WARPS * UNIT_SUMS, y[i].z, y[i].w, pass.number);
+                if (AMK_ROW_UNITS > 1)
+                    add_sums(at + AMK_WARPS * UNIT_SUMS, y[i].z, y[i].w, pass.number);
             }
             if (ends) break;
         }

@@ -8,7 +8,7 @@ use super::tile::TileKind;
 use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM, GEMV_TILE_BIT, MOST_DEPTH, TILE_K};
 use crate::attention::{self, block};
 use crate::fused::Decoder;
-use crate::short_conv;
+use crate::{choose, short_conv};
 use amk_cuda::image::abi::{UNIT, WARPS};
 use amk_cuda::plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
@@ -129,6 +129,7 @@ pub(crate) fn defines(plan: &Plan) -> String {
         + &format!("#define AMK_EMBEDDING_SCALE {}\n", embedding_scale(plan))
         + &attention::defines(plan)
         + &short_conv::defines(plan)
+        + &choose::defines(plan)
 }
 
 /// Whether a projection of a plan has a sum as its input.
