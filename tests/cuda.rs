@@ -144,11 +144,7 @@ fn long_steps_attend_by_larger_sets_where_these_occupy_the_workers_and_fit() {
         let calls = ["attend_block<", "attend_long<"].map(|call| code.contains(call));
         assert_eq!(calls, [!larger, larger], "{instance}, {rows} rows, {slots} slots, {splits} splits");
         assert_eq!(code.contains("join_blocks<"), larger && instance == "smollm2_135m" && splits > 1, "{instance}");
-        match compile(&code, target.architecture) {
-            Ok(_) => {}
-            Err(CudaError::NoNvrtc) => println!("skipped: no NVRTC"),
-            Err(error) => panic!("{instance}, {rows} rows, {slots} slots: {error}"),
-        }
+        compiles(&code, target.architecture, format_args!("{instance}, {rows} rows, {slots} slots"));
     }
 }
 
@@ -160,11 +156,8 @@ fn long_vocabularies_are_planned_for_few_workers() {
     let instance = kernel.instance("gemma_3_1b").expect("the instance");
     for schedule in [target.schedule(), target.row_schedule(8)] {
         let plan = plan_for(kernel, instance, &schedule, Precision::default()).expect("a plan");
-        match compile(&source::generate_for(&plan, target, &VmOptions::default()), target.architecture) {
-            Ok(_) => {}
-            Err(CudaError::NoNvrtc) => return println!("skipped: no NVRTC"),
-            Err(error) => panic!("{error}"),
-        }
+        let code = source::generate_for(&plan, target, &VmOptions::default());
+        compiles(&code, target.architecture, "a long vocabulary");
     }
 }
 

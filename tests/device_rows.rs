@@ -717,8 +717,8 @@ fn narrow_decoder_on_gpu(decoder: &Decoder, rows: u32) {
     within_the_bound(decoder, &expected, rows);
 }
 
-/// Rows beside a ring of two slots, as GPUs with little shared memory have it: sums are those of
-/// one unit.
+/// Rows beside a ring of two slots, as GPUs with little shared memory have it: units are reduced
+/// one by one.
 fn beside_a_short_ring(of: (Family, BTreeMap<String, u32>), rows: u32, workers: u32) -> Decoder {
     let own = row_schedule(h200(), rows);
     let schedule = Schedule { workers, run: 2, ring: Ring { slots: 2, ..own.ring }, ..own };

@@ -3,7 +3,7 @@
 use super::smollm2;
 use crate::gpu;
 use amk::ir::schedule::PartialSchedule;
-use amk_cuda::{CudaError, Faults, RunOptions, Vm, VmOptions};
+use amk_cuda::{CudaError, Faults, Run, RunOptions, Vm, VmOptions};
 use amk_kernels::fused::Draw;
 use amk_run::generate::{generate, generate_on_device};
 use amk_run::sampler::{Sampler, SamplerConfig};
@@ -27,6 +27,16 @@ const FILTERS: [(usize, f32, f32); 9] = [
     (50, 0.9, 0.02),
 ];
 
+/// The tokens after row `first` are the CPU sampler's, from the logits of each step.
+fn assert_drawn(run: &Run, steps: u32, first: usize, config: &SamplerConfig) {
+    let vocab = run.logits.len() / steps as usize;
+    let mut sampler = Sampler::new(config.clone()).expect("a sampler");
+    for (row, &token) in run.tokens.iter().enumerate().skip(first) {
+        let expected = sampler.sample(&run.logits[row * vocab..(row + 1) * vocab], &[]).expect("a draw");
+        assert_eq!(token, expected, "after row {row} by {config:?}");
+    }
+}
+
 #[test]
 fn draws_on_the_device_are_those_of_the_cpus_sampler() {
     let _alone = gpu::alone();
@@ -46,14 +56,8 @@ fn draws_on_the_device_are_those_of_the_cpus_sampler() {
                 .run(&prompt, 0, steps, &RunOptions { logits: true, ..options(&config, 0) }, &mut |_| {})
                 .expect("the launch should end");
             undecided += u32::from(run.undecided.is_some());
-            let vocab = run.logits.len() / steps as usize;
-            let mut sampler = Sampler::new(config.clone()).expect("a sampler");
+            assert_drawn(&run, steps, prompt.len() - 1, &config);
             let drawn = &run.tokens[prompt.len() - 1..];
-            for (n, &token) in drawn.iter().enumerate() {
-                let row = prompt.len() - 1 + n;
-                let expected = sampler.sample(&run.logits[row * vocab..(row + 1) * vocab], &[]).expect("a draw");
-                assert_eq!(token, expected, "draw {n} of {config:?}");
-            }
             // The same without the logits of every step.
             let again = vm.run(&prompt, 0, steps, &options(&config, 0), &mut |_| {}).expect("the launch should end");
             assert_eq!(again.tokens, run.tokens);
@@ -87,12 +91,7 @@ fn workers_draw_from_more_tokens_than_their_scratch_has_room_for() {
             .run(&prompt, 0, steps, &RunOptions { logits: true, ..options(&config, 0) }, &mut |_| {})
             .expect("the launch should end");
         assert_eq!(run.undecided, None, "{config:?}");
-        let vocab = run.logits.len() / steps as usize;
-        let mut sampler = Sampler::new(config.clone()).expect("a sampler");
-        for (row, &token) in run.tokens.iter().enumerate().skip(prompt.len() - 1) {
-            let expected = sampler.sample(&run.logits[row * vocab..(row + 1) * vocab], &[]).expect("a draw");
-            assert_eq!(token, expected, "after row {row} by {config:?}");
-        }
+        assert_drawn(&run, steps, prompt.len() - 1, &config);
     }
 }
 

@@ -9,8 +9,8 @@ fn unit_sums(rows: u32) -> u32 {
     UNIT * WARPS * rows.next_multiple_of(8) * 4
 }
 
-/// The slots of a ring beside which the sums of narrow steps are those of one unit: GPUs with
-/// little shared memory have room for no more.
+/// The slots of a ring beside which narrow steps reduce one unit at a time: GPUs with little shared
+/// memory have room for no more sums.
 pub(super) const SHORT_RING: u32 = 2;
 
 /// Returns the bytes of the sums of narrow steps of up to `rows` rows, beside a ring of so many

@@ -34,14 +34,14 @@ struct Share {
     float highest, sum;
 };
 
-// Code for filtered draws only is out of line, so that it evicts nothing else from the instruction
-// cache and takes no registers. It takes copies: a reference would move the worker into memory.
-
 // Whether the scratch has a place for a row of the worker's. The times of others are computed
 // again.
 AMK_DEVICE bool has_place(u32 row) {
     return AMK_WORKER_LOGITS <= SCRATCH_FLOATS || row < SCRATCH_FLOATS;
 }
+
+// Code for filtered draws only is out of line, so that it evicts nothing else from the instruction
+// cache and takes no registers. It takes copies: a reference would move the worker into memory.
 
 // Stores each row's time in the race in the scratch.
 __device__ __noinline__ Share weigh(Worker w, Record r) {

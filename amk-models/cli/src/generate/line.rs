@@ -10,7 +10,7 @@ use serde_json::Value;
 /// takes a text for another.
 const UNSUPPORTED: [&str; 6] = ["system", "logit_bias", "n", "logprobs", "response_format", "tools"];
 
-/// What a line says to write after.
+/// The text or the messages to write after.
 #[derive(Deserialize)]
 #[serde(untagged)]
 pub(super) enum Line {
@@ -23,7 +23,7 @@ impl Line {
     /// A line of JSON, and its options.
     pub(super) fn parse(line: &str) -> Result<(Self, LineOptions)> {
         let form = "expected a string, {\"prompt\": ..} or {\"messages\": [{\"role\": .., \"content\": ..}]}";
-        let value: Value = serde_json::from_str(line).with_context(|| form)?;
+        let value: Value = serde_json::from_str(line).context(form)?;
         if let Some(field) = UNSUPPORTED.into_iter().find(|field| !value[field].is_null()) {
             bail!("a line cannot set `{field}`");
         }
@@ -53,7 +53,7 @@ impl Turn {
     }
 }
 
-/// Options of a line, which count before those of the command.
+/// Options of a line, which count before the command's.
 #[derive(Default)]
 pub(crate) struct LineOptions {
     pub(crate) max_tokens: Option<u32>,

@@ -17,6 +17,7 @@ use amk_models::model::Model;
 use amk_models::tokenizer::Tokenizer;
 use amk_run::batch::{Batch, Event, TextId};
 use amk_run::generate::{generate, generate_on_device, on_device};
+use amk_run::grammar::Grammar;
 use amk_run::sampler::SamplerConfig;
 use amk_run::text::{Piece, Request, Speculate};
 use anyhow::{Result, bail};
@@ -205,12 +206,11 @@ impl Generate {
         Ok(template)
     }
 
-    /// The request of each prompt: its own options count before those of the command. Seeds that
-    /// nobody names count up from one.
+    /// The request of each prompt. Seeds that nobody names count up from one.
     fn requests(&self, checkpoint: &Checkpoint, prompts: &[Prompt]) -> Result<Vec<Request>> {
-        let of_command = self.request(checkpoint)?;
-        let mut first = None;
-        let mut request = |(number, prompt): (u64, &Prompt)| {
+        let grammar = self.language.grammar(checkpoint)?;
+        let (mut first, mut requests) = (None, Vec::new());
+        for (number, prompt) in (0..).zip(prompts) {
             let own = &prompt.options;
             let sampling = self.sampling.with(own);
             prompt.placed(sampling.check())?;
@@ -221,33 +221,29 @@ impl Generate {
             if own.seed.is_none() {
                 sampler.seed = sampler.seed.wrapping_add(number);
             }
-            let mut request = Request { sampler, ..of_command.clone() };
-            if let Some(most) = own.max_tokens {
-                request.max_tokens = Some(most as usize);
-            }
-            if let Some(goes_on) = own.ignore_eos {
-                request.stop_tokens = if goes_on { Vec::new() } else { checkpoint.stop_tokens() };
-            }
-            if let Some(stop) = &own.stop {
-                request.stop_strings.clone_from(stop);
-            }
-            Ok(request)
-        };
-        let requests = (0..).zip(prompts).map(&mut request).collect::<Result<_>>()?;
+            requests.push(self.request(checkpoint, own, sampler, grammar.clone())?);
+        }
         if let Some(seed) = first {
             self.tell(&format!("--seed {seed} writes this text again"));
         }
         Ok(requests)
     }
 
-    /// What the command says about every text, but for how tokens are chosen.
-    fn request(&self, checkpoint: &Checkpoint) -> Result<Request> {
+    /// The request of a prompt, whose own options count before the command's.
+    fn request(
+        &self,
+        checkpoint: &Checkpoint,
+        own: &LineOptions,
+        sampler: SamplerConfig,
+        grammar: Option<Grammar>,
+    ) -> Result<Request> {
+        let goes_on = own.ignore_eos.unwrap_or(self.ignore_eos);
         Ok(Request {
-            sampler: SamplerConfig::default(),
-            max_tokens: Some(self.max_tokens as usize),
+            sampler,
+            max_tokens: Some(own.max_tokens.unwrap_or(self.max_tokens) as usize),
             max_time: None,
-            stop_tokens: if self.ignore_eos { Vec::new() } else { checkpoint.stop_tokens() },
-            stop_strings: self.stop.clone(),
+            stop_tokens: if goes_on { Vec::new() } else { checkpoint.stop_tokens() },
+            stop_strings: own.stop.as_ref().unwrap_or(&self.stop).clone(),
             speculate: match self.speculate.as_deref() {
                 None => Speculate::Never,
                 Some(path) if path == Path::new("lookup") => Speculate::Lookup,
@@ -255,7 +251,7 @@ impl Generate {
             },
             show_special: self.show_special,
             logprobs: self.logprobs.then_some(0),
-            grammar: self.language.grammar(checkpoint)?,
+            grammar,
             continues: self.template(checkpoint)?.is_none(),
         })
     }
