@@ -571,4 +571,28 @@ mod tests {
         let start = tensor.part("x".to_owned(), 0..2);
         assert_eq!(native(&start).unwrap().to_f32(), [0.0; 64]);
     }
+
+    /// Codes hide it: a block with a NaN has others that look like weights.
+    #[test]
+    fn an_element_that_is_not_finite_becomes_no_code() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("elements");
+        let mut elements = [0.5f32; 64];
+        elements[40] = f32::NAN;
+        let bytes: Vec<u8> = elements.iter().flat_map(|x| x.to_le_bytes()).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        amk_kernels::link();
+        let tensor = StoredTensor {
+            name: "x".to_owned(),
+            stored_type: StoredType::Encoded(&amk::encoding::F32),
+            shape: vec![2, 32],
+            rows: RowSource::File(Extent { file: Arc::new(MappedFile::open(&path).unwrap()), range: 0..bytes.len() }),
+            row_order: RowOrder::Natural,
+            column_order: None,
+        };
+        let encoding = Encoding::find("Q8_0").unwrap();
+        let error = tensor.to_encoding(encoding, encoding.encode.unwrap()).unwrap_err();
+        assert_eq!(bad_block(&tensor, &error), "tensor `x`: block 40 of f32 has an element that is not finite");
+        assert!(tensor.part("x".to_owned(), 0..1).to_encoding(encoding, encoding.encode.unwrap()).is_ok());
+    }
 }

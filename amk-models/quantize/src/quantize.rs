@@ -11,6 +11,7 @@ use amk_kernels::encoding::Grid;
 use amk_models::model::Model;
 use amk_models::weights::{Deviation, StoredTensor};
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::resume_unwind;
 use std::sync::{Mutex, PoisonError};
 
 /// A tensor and the encoding that it is to have.
@@ -56,14 +57,14 @@ pub type Progress<'a> = dyn FnMut(Stage, f64) + Send + 'a;
 /// Quantises without a text.
 ///
 /// # Errors
-/// [`QuantizeError::NoText`].
+/// [`QuantizeError::NoText`], and [`QuantizeError::Block`] for a weight that is not finite.
 pub fn quantize(tasks: Vec<Task>, method: Method, progress: &mut Progress<'_>) -> Result<Quantized, QuantizeError> {
     if method == Method::Gptq {
         return Err(QuantizeError::NoText { method: method.name() });
     }
     let jobs = tasks.into_iter().map(|task| Job { gram: None, tasks: vec![task] }).collect();
     let mut quantized = Quantized::default();
-    run(jobs, method, &mut quantized, progress);
+    run(jobs, method, &mut quantized, progress)?;
     Ok(quantized)
 }
 
@@ -73,7 +74,7 @@ pub fn quantize(tasks: Vec<Task>, method: Method, progress: &mut Progress<'_>) -
 /// text runs several times, and later runs use the weights quantised so far.
 ///
 /// # Errors
-/// When the run fails.
+/// When the run fails, and [`QuantizeError::Block`] for a weight that is not finite.
 pub fn quantize_calibrated(
     tasks: Vec<Task>,
     method: Method,
@@ -97,12 +98,12 @@ pub fn quantize_calibrated(
             let names = input.weights.iter().filter_map(|buffer| model.names.get(buffer));
             Job { gram: Some(gram), tasks: names.filter_map(|name| by_name.remove(name)).collect() }
         });
-        run(jobs.collect(), method, &mut quantized, &mut |stage, done| progress(stage, part(done)));
+        run(jobs.collect(), method, &mut quantized, &mut |stage, done| progress(stage, part(done)))?;
         bindings = quantized.bind(model);
     }
     // Matrices that no projection multiplies have no inputs.
     let rest = by_name.into_values().map(|task| Job { gram: None, tasks: vec![task] }).collect();
-    run(rest, method, &mut quantized, progress);
+    run(rest, method, &mut quantized, progress)?;
     Ok(quantized)
 }
 
@@ -135,14 +136,20 @@ impl Job {
 }
 
 /// Works off jobs, several at a time.
-fn run(mut jobs: Vec<Job>, method: Method, quantized: &mut Quantized, progress: &mut Progress<'_>) {
+fn run(
+    mut jobs: Vec<Job>,
+    method: Method,
+    quantized: &mut Quantized,
+    progress: &mut Progress<'_>,
+) -> Result<(), QuantizeError> {
     let total = jobs.iter().map(Job::elements).sum::<usize>().max(1);
     jobs.reverse();
     let (jobs, done) = (Mutex::new(jobs), Mutex::new((quantized, progress, 0)));
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
-    let work = || {
+    let work = || -> Result<(), QuantizeError> {
         while let Some(job) = { jobs.lock().unwrap_or_else(PoisonError::into_inner).pop() } {
-            for (task, weight, deviation) in rounded(&job, method) {
+            for rounded in rounded(&job, method) {
+                let (task, weight, deviation) = rounded?;
                 let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
                 let (quantized, progress, elements) = &mut *done;
                 *elements += task.tensor.elements();
@@ -151,15 +158,17 @@ fn run(mut jobs: Vec<Job>, method: Method, quantized: &mut Quantized, progress: 
                 progress(Stage::Rounding, *elements as f64 / total as f64);
             }
         }
+        Ok(())
     };
     std::thread::scope(|scope| {
-        (1..threads).for_each(|_| _ = scope.spawn(work));
-        work();
-    });
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
+        let joined = others.into_iter().map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        [work()].into_iter().chain(joined).collect()
+    })
 }
 
 /// The tensors of a job as blocks, and how far they are off.
-fn rounded(job: &Job, method: Method) -> impl Iterator<Item = (&Task, Weight, Deviation)> {
+fn rounded(job: &Job, method: Method) -> impl Iterator<Item = Result<(&Task, Weight, Deviation), QuantizeError>> {
     let columns = job.tasks.first().map_or(0, |task| task.tensor.row_len());
     let importance = match &job.gram {
         Some(gram) => gram.mean_squares(),
@@ -173,16 +182,19 @@ fn rounded(job: &Job, method: Method) -> impl Iterator<Item = (&Task, Weight, De
             (Some(grid), None) => Rounding::Searched { grid, importance: &importance },
             (None, _) => Rounding::Nearest(task.encoding.encode?),
         };
-        let (weight, deviation) = round(task, &rounding)?;
-        Some((task, weight, deviation))
+        let exact = task.tensor.to_f32();
+        if let Err(error) = task.tensor.all_finite(&exact, 0) {
+            return Some(Err(QuantizeError::Block { tensor: task.tensor.name().to_owned(), error }));
+        }
+        let (weight, deviation) = round(task, exact, &rounding)?;
+        Some(Ok((task, weight, deviation)))
     })
 }
 
-/// A tensor as blocks, row by row.
-fn round(task: &Task, rounding: &Rounding<'_>) -> Option<(Weight, Deviation)> {
+/// A tensor's elements as blocks, row by row.
+fn round(task: &Task, mut exact: Vec<f32>, rounding: &Rounding<'_>) -> Option<(Weight, Deviation)> {
     let Task { tensor, encoding } = task;
     let row_len = tensor.row_len();
-    let mut exact = tensor.to_f32();
     let mut bytes = vec![0; encoding.byte_len(exact.len())?];
     let mut deviation = Deviation::default();
     let (mut row, mut decoded) = (vec![0.0; row_len], vec![0.0; row_len]);

@@ -1,6 +1,6 @@
 //! What is refused, and how.
 
-use super::support::{encoding, folder, gguf, open, quantized, tasks};
+use super::support::{encoding, folder, folder_with, gguf, open, quantized, tasks, tensors};
 use amk_models::checkpoint::Checkpoint;
 use amk_models::weights::FileForm;
 use amk_quantize::{Method, Output, Recipe, Rest, quantize};
@@ -38,6 +38,20 @@ fn a_method_that_is_not_named_is_the_best_that_an_encoding_takes() {
         assert_eq!(method(&[name]), Method::Rtn, "{name}");
     }
     assert_eq!([method(&["int4:64"]), method(&["Q4_0"]), method(&["Q4_K", "Q4_0"])], [Method::Search; 3]);
+}
+
+#[test]
+fn an_element_that_is_not_finite_is_named_with_its_tensor() {
+    const NAME: &str = "model.layers.1.mlp.up_proj.weight";
+    let mut tensors = tensors();
+    tensors.iter_mut().find(|(name, ..)| name == NAME).unwrap().2[70] = f32::INFINITY;
+    let folder = folder_with(&tensors);
+    let source = open(folder.path());
+    for (name, method) in [("int4:64", Method::Search), ("Q4_0", Method::Rtn)] {
+        let recipe = Recipe::new(&[name], method).unwrap();
+        let error = quantize(tasks(&source, &recipe), method, &mut |_, _| {}).unwrap_err().to_string();
+        assert_eq!(error, format!("`{NAME}`: block 70 of f32 has an element that is not finite"), "{name}");
+    }
 }
 
 #[test]

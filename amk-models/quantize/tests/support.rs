@@ -19,7 +19,7 @@ use tempfile::TempDir;
 pub(crate) const CONTEXT: usize = 64;
 
 /// The tensors of a Llama with rows of 64 and 128.
-fn tensors() -> Vec<(String, Vec<usize>, Vec<f32>)> {
+pub(crate) fn tensors() -> Vec<(String, Vec<usize>, Vec<f32>)> {
     let mut shapes = vec![
         ("model.embed_tokens.weight".to_owned(), vec![96, 64]),
         ("model.norm.weight".to_owned(), vec![64]),
@@ -52,12 +52,17 @@ fn tensors() -> Vec<(String, Vec<usize>, Vec<f32>)> {
 
 /// The model as a folder.
 pub(crate) fn folder() -> TempDir {
+    folder_with(&tensors())
+}
+
+/// A model of its kind, with other elements.
+pub(crate) fn folder_with(tensors: &[(String, Vec<usize>, Vec<f32>)]) -> TempDir {
     let config = json!({
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
         "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 96,
         "max_position_embeddings": CONTEXT, "rms_norm_eps": 1e-5, "torch_dtype": "float32", "eos_token_id": 2,
     });
-    folder_of(&config, &tensors())
+    folder_of(&config, tensors)
 }
 
 /// Random tensors of these names and shapes.

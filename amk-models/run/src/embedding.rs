@@ -77,6 +77,9 @@ pub enum EmbedError<E: core::error::Error + 'static> {
         /// Positions of the context.
         positions: usize,
     },
+    /// The model gives no numbers.
+    #[error("the model gives no embedding: a hidden state is not finite")]
+    NotFinite,
     /// A step failed.
     #[error(transparent)]
     Session(#[from] SessionError<E>),
@@ -117,7 +120,7 @@ impl<V: RowVm> Embedder<V> {
     /// for no tokens.
     ///
     /// # Errors
-    /// A text longer than the context, or a failing step.
+    /// A text longer than the context, states that are not finite, or a failing step.
     pub fn embed(&mut self, tokens: &[u32]) -> Result<Vec<f32>, EmbedError<V::Error>> {
         let positions = self.positions();
         if tokens.len() > positions {
@@ -127,7 +130,11 @@ impl<V: RowVm> Embedder<V> {
         let id = self.session.add();
         let pooled = self.run(id, &tokens);
         self.session.drop(id).map_err(SessionError::<V::Error>::from)?;
-        Ok(unit(&pooled?))
+        let pooled = pooled?;
+        if pooled.iter().any(|x| !x.is_finite()) {
+            return Err(EmbedError::NotFinite);
+        }
+        Ok(unit(&pooled))
     }
 
     /// The sum of the states of a sequence's tokens, or the last.
@@ -164,6 +171,9 @@ mod tests {
     use amk_models::model::all_instances;
     use std::path::Path;
 
+    /// A token whose state is no number.
+    const NOT_FINITE: u32 = 99;
+
     /// A VM whose states are the token and the position.
     struct Place(Vec<[f32; 2]>);
 
@@ -179,7 +189,8 @@ mod tests {
         }
 
         fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error> {
-            self.0 = rows.iter().map(|row| [row.token.0 as f32, row.pos.0 as f32]).collect();
+            let state = |token| if token == NOT_FINITE { f32::NAN } else { token as f32 };
+            self.0 = rows.iter().map(|row| [state(row.token.0), row.pos.0 as f32]).collect();
             Ok(())
         }
 
@@ -200,7 +211,8 @@ mod tests {
         let mut embedder = Embedder::of(Place(Vec::new()), Pooling::Last);
         let long = embedder.embed(&[1; 6]).unwrap_err().to_string();
         assert!(long.starts_with("the text has 6 tokens, but the context has 5 positions"), "{long}");
-        // The sequence of the text that was refused is gone.
+        assert!(matches!(embedder.embed(&[1, NOT_FINITE]), Err(EmbedError::NotFinite)));
+        // The sequences of the texts that were refused are gone.
         assert_eq!(embedder.embed(&[3, 4]).unwrap().len(), 2);
     }
 

@@ -72,6 +72,7 @@ fn run<V: RowVm>(mut embedder: Embedder<V>, jobs: &Receiver<Job>) {
         let failed = matches!(error, Some(EmbedError::Session(SessionError::Vm(_))));
         let of_error = |error: EmbedError<V::Error>| match error {
             EmbedError::TooLong { .. } => EngineError::TooLong(error.to_string()),
+            EmbedError::NotFinite => EngineError::Refused(error.to_string()),
             EmbedError::Session(SessionError::Rows(error)) => EngineError::Refused(error.to_string()),
             EmbedError::Session(SessionError::Vm(_)) => EngineError::Stopped(Chain(&error).to_string()),
         };

@@ -26,7 +26,7 @@ const MOST_LOGPROBS: u64 = 5;
 const MOST_CHAT_LOGPROBS: u64 = 20;
 
 /// Fields that are not there: refused, so that nobody takes an answer for another.
-const NOT_THERE: [&str; 14] = [
+const NOT_THERE: [&str; 16] = [
     "suffix",
     "echo",
     "functions",
@@ -42,7 +42,11 @@ const NOT_THERE: [&str; 14] = [
     "truncate_prompt_tokens",
     "prompt_logprobs",
     "use_beam_search",
+    "chat_template",
+    "documents",
 ];
+/// Likewise of vLLM, where they are false.
+const ALWAYS: [&str; 2] = ["add_generation_prompt", "skip_special_tokens"];
 
 /// A request for a completion or for an answer in a chat. Fields that steer nothing here, such as
 /// `user`, are left alone.
@@ -111,6 +115,11 @@ impl Completion {
         let fields = &mut Fields::read(body)?;
         if let Some(field) = NOT_THERE.into_iter().find(|field| fields.asks(field)) {
             return Err(ApiError::invalid(field, format!("`{field}` is not supported")));
+        }
+        for field in ALWAYS {
+            if fields.take(field)? == Some(false) {
+                return Err(ApiError::invalid(field, format!("`{field}` is not supported where it is false")));
+            }
         }
         if fields.take("best_of")?.is_some_and(|best: usize| best > 1) {
             return Err(ApiError::invalid("best_of", "`best_of` is not supported"));

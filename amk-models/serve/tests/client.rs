@@ -156,6 +156,13 @@ impl Server {
         None
     }
 
+    /// A connection that has sent bytes as they are.
+    pub(crate) fn half(&self, bytes: &[u8]) -> TcpStream {
+        let mut stream = TcpStream::connect(self.address).expect("it listens");
+        stream.write_all(bytes).expect("it reads");
+        stream
+    }
+
     fn begun(&self, bytes: &[u8], wait: Duration) -> Option<BufReader<TcpStream>> {
         let mut stream = TcpStream::connect(self.address).expect("it listens");
         stream.set_read_timeout(Some(wait)).expect("a limit");

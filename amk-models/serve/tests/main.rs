@@ -291,6 +291,8 @@ fn mistakes_are_told_with_their_field() {
         ),
         (json!({ "prompt": "t1", "stop_token_ids": [5] }), 400, "stop_token_ids", "not supported"),
         (json!({ "prompt": "t1", "use_beam_search": true }), 400, "use_beam_search", "not supported"),
+        (json!({ "prompt": "t1", "chat_template": "{{ 1 }}" }), 400, "chat_template", "not supported"),
+        (json!({ "prompt": "t1", "skip_special_tokens": false }), 400, "skip_special_tokens", "where it is false"),
         (json!({ "prompt": "t1", "modalities": ["text", "audio"] }), 400, "modalities", "has `audio`, expected `text`"),
         (json!({ "prompt": "t1", "max_tokens": 1.5 }), 400, "max_tokens", "expected a whole number of at least 0"),
         (json!({ "prompt": "t1", "best_of": 2 }), 400, "best_of", "not supported"),
@@ -369,7 +371,7 @@ fn what_asks_for_nothing_is_left_alone() {
     let nothing = json!({
         "prompt": ["t1"], "max_tokens": 2, "temperature": 0, "best_of": 1, "echo": false, "suffix": "", "stop": null,
         "logprobs": false, "min_tokens": 0, "ignore_eos": false, "structured_outputs": null, "stop_token_ids": [],
-        "use_beam_search": false,
+        "use_beam_search": false, "skip_special_tokens": true, "add_generation_prompt": true, "documents": [],
     });
     assert_eq!(server.post("/v1/completions", &nothing).json()["choices"][0]["text"], " t2 t3");
 }
@@ -600,6 +602,24 @@ fn an_engine_that_panics_leaves_no_answer_that_seems_complete() {
     }
     assert!(server.get("/health").text.contains("it panicked"));
     assert_eq!(server.post("/v1/completions", &ask("t1")).status, 503);
+}
+
+#[test]
+fn the_end_waits_for_no_head() {
+    let mut server = server(5, 8, ServeOptions { grace: Duration::from_secs(25), ..ServeOptions::default() });
+    let half = server.half(b"GET /heal");
+    let next = server.half(b"GET /health HTTP/1.1\r\nHost: test\r\n\r\nGET /heal");
+    // The server has read both.
+    server.get("/health");
+    std::thread::sleep(Duration::from_millis(100));
+    let request = json!({ "prompt": "t1", "max_tokens": 30, "stream": true, "temperature": 0 });
+    let stream = server.stream("/v1/completions", &request);
+    let start = Instant::now();
+    server.end();
+    assert!(stream.rest().ends_with("data: [DONE]\n\n"));
+    server.join();
+    assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
+    drop((half, next));
 }
 
 #[test]

@@ -152,6 +152,7 @@ fn a_language_that_is_none_is_told_with_its_field() {
         (json!({ "tools": [{ "type": "web_search" }] }), "tools"),
         (json!({ "tools": [add()], "tool_choice": "any" }), "tool_choice"),
         (json!({ "tools": [add()], "regex": "a" }), "regex"),
+        (json!({ "tools": [add()], "tool_choice": "required", "choice": ["a"] }), "choice"),
         (json!({ "tool_choice": "auto" }), "tool_choice"),
         (json!({ "functions": [{}] }), "functions"),
     ] {

@@ -327,6 +327,10 @@ fn rope(keys: &mut Keys<'_>, head_dim: usize, context_len: usize, factors: RopeF
             keys.refuse("rope.scaling.type", "the short and long factors are missing");
             RopeScaling::Default
         }
+        ("linear" | "yarn", _) => {
+            keys.refuse("rope.scaling.type", "this scaling is not modelled beside a tensor of factors");
+            RopeScaling::Default
+        }
         _ => {
             keys.refuse("rope.scaling.type", "this scaling is not modelled; none, linear, yarn and longrope are");
             RopeScaling::Default

@@ -25,6 +25,9 @@ pub(super) fn rope(config: &mut Fields, import: &Import, head_dim: usize, contex
     // transformers lets the outer field win.
     let inner_original = inner.size("original_max_position_embeddings", MAX_LENGTH);
     let original_context = original.or(inner_original).unwrap_or(context_len) as f64;
+    if import.local.is_some() {
+        refuse_old_name(&mut inner);
+    }
     let scaling = scaling(&mut inner, original_context, context_len as f64);
     for (key, value) in inner.take_rest() {
         inner.refuse_unknown(&key, &value, "this parameter is not one of the scaling's");
@@ -140,6 +143,15 @@ fn agreeing(inner: &mut Fields, field: &str, outer: Option<f64>) -> Option<f64> 
     found.or(outer)
 }
 
+/// Refuses a scaling by its old name alone, which transformers ignores in classes whose layers have
+/// bases of two kinds: it scales nothing then, which nobody who names a scaling means.
+fn refuse_old_name(inner: &mut Fields) {
+    let old = inner.peek("type").filter(|old| old.as_str().is_some_and(|name| name != "default")).cloned();
+    if let (Some(old), None) = (old, inner.peek("rope_type")) {
+        inner.refuse("type", &old, "transformers reads `rope_type` alone in models of this architecture");
+    }
+}
+
 fn scaling(inner: &mut Fields, original_context: f64, context: f64) -> RopeScaling {
     let (new, old) = (inner.text("rope_type"), inner.text("type"));
     if let (Some(new), Some(old)) = (&new, &old)
@@ -202,7 +214,9 @@ fn yarn(inner: &mut Fields, original_context: f64, context: f64) -> RopeScaling 
             (mscale, all_dim) => yarn_attention_factor(factor, mscale) / yarn_attention_factor(factor, all_dim),
         }
     });
-    let truncate = inner.truth("truncate").unwrap_or(true);
+    // Python takes null for false.
+    let absent = inner.peek("truncate").is_none();
+    let truncate = inner.truth("truncate").unwrap_or(absent);
     // Whether the model was trained with the scaling; nothing is computed from it.
     inner.truth("finetuned");
     RopeScaling::Yarn { factor, beta_fast, beta_slow, original_context, attention_factor, truncate }

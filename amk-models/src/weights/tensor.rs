@@ -241,12 +241,23 @@ impl StoredTensor {
         out
     }
 
+    /// Says which block has an element that is no finite number, of some from number `first` on.
+    ///
+    /// # Errors
+    /// That block.
+    pub fn all_finite(&self, elements: &[f32], first: usize) -> Result<(), BlockError> {
+        let Some(at) = elements.iter().position(|element| !element.is_finite()) else { return Ok(()) };
+        let Encoding { name, block, .. } = self.encoding();
+        let reason = "has an element that is not finite";
+        Err(BlockError { encoding: name, block: (first + at) / block, reason })
+    }
+
     /// The whole tensor in another encoding, in the model's order, and how far that is off.
     ///
     /// `encode` is [`Encoding::encode`] of `encoding`, whose blocks rows must be.
     ///
     /// # Errors
-    /// A block that is none of a weight.
+    /// A block that is none of a weight, or has an element that is not finite.
     ///
     /// # Panics
     /// When a row is not whole blocks, or as [`Self::encoding`].
@@ -266,6 +277,10 @@ impl StoredTensor {
                     return;
                 }
                 self.decode(&bytes, &mut exact);
+                if let Err(error) = self.all_finite(&exact, row * row_len) {
+                    *total.lock().unwrap_or_else(PoisonError::into_inner) = Err(error);
+                    return;
+                }
                 encode(&exact, out);
                 (encoding.decode)(out, &mut encoded);
                 deviation.add(&exact, &encoded);

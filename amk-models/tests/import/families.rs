@@ -249,6 +249,8 @@ fn layers_of_two_kinds_are_listed_or_follow_from_a_period() {
     let chunked = kinds(json!(["full_attention", "full_attention", "chunked_attention", "full_attention"]));
     refused("olmo3", chunked, "layer_types", "known kind");
     refused("smollm3", kinds(json!(["sliding_attention"])), "layer_types", "full attention");
+    let old_name = json!({"rope_scaling": {"type": "linear", "factor": 2.0}});
+    refused("olmo3", old_name, "rope_scaling.type", "`rope_type` alone");
 }
 
 #[test]

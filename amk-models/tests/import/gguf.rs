@@ -235,6 +235,10 @@ fn other_models_are_refused() {
     refused(|file| file.f32("llama.logit_scale", 0.06), "`llama.logit_scale` is 0.0");
     refused(|file| file.u32("llama.attention.value_length", 8), "another size than keys");
     refused(|file| file.text("llama.rope.scaling.type", "dynamic"), "scaling is not modelled");
+    refused(
+        |file| file.text("llama.rope.scaling.type", "yarn").f32_tensor("rope_freqs.weight", &[2], &[1.0, 2.0]),
+        "beside a tensor of factors",
+    );
     refused(|file| file.text("general.type", "adapter"), "holds no model");
     refused(|file| file.u32("split.count", 3), "one part of a model");
     refused(|file| file.u32("general.quantization_version", 1), "version 1 is not supported");

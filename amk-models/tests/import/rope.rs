@@ -63,3 +63,19 @@ fn both_spellings_mean_the_same() {
     assert_eq!(rope, with("rope_scaling", "type"));
     assert_eq!(rope, with("rope_parameters", "rope_type"));
 }
+
+/// transformers takes `dict.get("truncate", True)`, of which null is false.
+#[test]
+fn a_truncation_that_is_null_is_none() {
+    let with = |truncate: Option<Value>| {
+        let mut config = tiny_config();
+        config["rope_scaling"] = json!({"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 8});
+        if let Some(truncate) = truncate {
+            config["rope_scaling"]["truncate"] = truncate;
+        }
+        ModelConfig::from_json(Path::new("config.json"), config.to_string().as_bytes()).unwrap().rope
+    };
+    assert_eq!(with(Some(Value::Null)), with(Some(false.into())));
+    assert_eq!(with(None), with(Some(true.into())));
+    assert_ne!(with(None), with(Some(Value::Null)));
+}

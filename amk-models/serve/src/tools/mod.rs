@@ -225,16 +225,19 @@ impl Tools {
     pub(crate) fn language(&self, asked: Option<Asked>) -> Result<Option<Asked>, ApiError> {
         let invalid = |error: GrammarError| ApiError::invalid("tools", error.to_string());
         let calls = self.calls().map_err(invalid)?;
-        let (field, answer, strict) = match asked {
-            _ if self.required => return Ok(Some(("tools", Language::Lark(format!("start: calls\n{calls}"))))),
-            None => return Ok(None),
-            Some((field, Language::JsonObject)) => (field, json!({ "type": "object" }), true),
-            Some((field, Language::JsonSchema { schema, strict })) => (field, schema, strict),
+        let answer = match asked {
+            None => None,
+            Some((field, Language::JsonObject)) => Some((field, json!({ "type": "object" }), true)),
+            Some((field, Language::JsonSchema { schema, strict })) => Some((field, schema, strict)),
             Some((field, _)) => {
                 let message = format!("`{field}` excludes `tools`; set `tool_choice` to `none`");
                 return Err(ApiError::invalid(field, message));
             }
         };
+        if self.required {
+            return Ok(Some(("tools", Language::Lark(format!("start: calls\n{calls}")))));
+        }
+        let Some((field, answer, strict)) = answer else { return Ok(None) };
         let answer = Language::json_rule(answer, strict);
         let answer = answer.map_err(|error| ApiError::invalid(field, error.to_string()))?;
         Ok(Some((field, Language::Lark(format!("start: answer | calls\nanswer: {answer}\n{calls}")))))
