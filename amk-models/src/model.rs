@@ -210,12 +210,14 @@ pub enum ModelError {
         limit: usize,
     },
     /// No matrix can be multiplied with such inputs.
-    #[error("weights of {} have no products with inputs in {inputs}; convert them, as to Q8_0", encodings.join(" and "))]
+    #[error("weights of {} have no products with inputs in {inputs}; {}", encodings.join(" and "), advice(*left))]
     Inputs {
         /// The inputs asked for.
         inputs: Inputs,
         /// The encodings of the model's matrices.
         encodings: Vec<&'static str>,
+        /// Matrices that were not converted because their rows are not whole blocks.
+        left: usize,
     },
     /// A tensor is missing, misshaped or unreadable.
     #[error(transparent)]
@@ -276,7 +278,12 @@ impl Model {
         let mut dims = dims(config, context);
         let graph = family.kernel.graph().ok();
         dims.retain(|name, _| graph.is_none_or(|graph| graph.dims.contains(name)));
-        let model = Self::rounded(family, "checkpoint", dims, &mut source, inputs)?;
+        let model = Self::rounded(family, "checkpoint", dims, &mut source, inputs).map_err(|error| match error {
+            ModelError::Inputs { inputs, encodings, .. } => {
+                ModelError::Inputs { inputs, encodings, left: source.conversion.left }
+            }
+            other => other,
+        })?;
         let (conversion, names) = (source.conversion, std::mem::take(&mut source.names));
         source.finish()?;
         Ok(Self { conversion, names, ..model })
@@ -314,7 +321,7 @@ impl Model {
         let rounding = source.rounding;
         if inputs != Inputs::F32 && rounding.matrices == 0 {
             let encodings = rounding.encodings.into_iter().collect();
-            return Err(ModelError::Inputs { inputs, encodings });
+            return Err(ModelError::Inputs { inputs, encodings, left: 0 });
         }
         Ok(Self { rounding, ..model })
     }
@@ -534,6 +541,14 @@ fn native(tensor: &StoredTensor) -> Result<Weight, SourceError> {
     match &tensor.column_order {
         Some(order) => Ok(weight.with_order(Arc::clone(order))?),
         None => Ok(weight),
+    }
+}
+
+/// What to do about matrices that take no rounded inputs.
+fn advice(left: usize) -> String {
+    match left {
+        0 => "convert them, as to Q8_0".to_owned(),
+        _ => format!("{left} matrices were not converted, as their rows are not whole blocks"),
     }
 }
 

@@ -37,9 +37,14 @@ fn every_token_but_the_first_counts_once() {
 fn matrices_that_no_block_fits_are_counted() {
     let model = tiny_llama();
     let path = text(&model);
-    let output = run_with("", "perplexity", &model, &[path.to_str().unwrap(), "--weights", "Q4_K"]);
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(told.contains(" matrices stay as in the file: their rows are not whole blocks of 256 (Q4_K)"), "{told}");
+    let told = |options: &[&str]| {
+        let arguments = [&[path.to_str().unwrap(), "--weights", "Q4_K"], options].concat();
+        String::from_utf8(run_with("", "perplexity", &model, &arguments).stderr).unwrap()
+    };
+    let left = told(&[]);
+    assert!(left.contains(" matrices stay as in the file: their rows are not whole blocks of 256 (Q4_K)"), "{left}");
+    let rounded = told(&["--activations", "q8"]);
+    assert!(rounded.contains(" matrices were not converted, as their rows are not whole blocks"), "{rounded}");
 }
 
 #[test]
