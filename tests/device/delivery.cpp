@@ -119,7 +119,7 @@ static void deliver(Worker& w, const Record& r) {
     else if (g.output == OUT_RESIDUAL) deliver_as<OUT_RESIDUAL>(w, r, g, c);
     else deliver_as<OUT_STORE>(w, r, g, c);
 #elif AMK_ROWS
-    deliver_rows(w, r, g, 0, r.units, RowDelivery(w, r, g, min(w.warp / SETS, r.units - 1)));
+    deliver_rows(w, r, g, 0, r.units, 1, RowDelivery(w, r, g, min(w.warp / SETS, r.units - 1)));
 #else
     const u32 units = r.op == OP_ADDENDS ? 1 : r.units; // a helper has the last of its owner's
     if (!Delivery::due(w, units)) return;

@@ -130,7 +130,7 @@ struct Exact {
         using T = CodedTile<B>;
         if (B::Coding::DOWN) x *= power_of_two(LIFT);
         typename B::Total total;
-        total.add(tile.scales, 0, odd ? 0 : x, odd ? x * B::Coding::ODD : 0, T::SMALLER);
+        T::add(total, tile.scales, 0, odd ? 0 : x, odd ? x * B::Coding::ODD : 0, T::SMALLER);
         total.end_pack(tile.scales);
         return total.y / T::SMALLER;
     }
@@ -197,6 +197,10 @@ template <class T, int DEPTH> static void multiply(u32 tiles, const std::vector<
             T::template product<DEPTH>(a, [&](int j) { return inputs[j]; }, [&](int j) { return sums[j]; });
     });
 }
+template <class T> static Fragment lifted(const Fragment& x, bool odd) {
+    if (!T::LIFTS) return x;
+    return {multiply_bf16(x.b0, T::lift(odd)), multiply_bf16(x.b1, T::lift(odd))};
+}
 // As for two units: lane l has the input of vector l / 4 and the products of vectors 2 (l % 4) and the next one. The second eight columns are
 // for the vectors behind these, whose products have to be the same.
 template <class T, int DEPTH> static void multiply_both(u32 tiles, const std::vector<u16>& x, std::vector<float>& products) {
@@ -204,22 +208,22 @@ template <class T, int DEPTH> static void multiply_both(u32 tiles, const std::ve
     by_passes<DEPTH>(tiles, [&](u32 first, u32 count) {
         T a[DEPTH], b[DEPTH];
         RowFragment inputs[DEPTH][2] = {};
-        float2 sums[DEPTH][2];
+        typename T::RowSums sums[DEPTH][2];
         T::template load<DEPTH>(a, place_of<T>(0, tiles, first), first, lane_now, count);
         T::template load<DEPTH>(b, place_of<T>(1, tiles, first), first, lane_now, count);
         const u32 row = lane_now / 4, quad = lane_now % 4;
         for (u32 n = 0; n < 2; n++) {
             const u32 of = (row + n) % 8;
             for (u32 j = 0; j < DEPTH && j < count; j++)
-                inputs[j][n] = {four(x, tiles, of, first + j, 4 * quad), four(x, tiles, of, first + j, 16 + 4 * quad)};
-            for (int j = 0; j < DEPTH; j++) T::prepare(inputs[j][n], sums[j][n]);
+                inputs[j][n] = {lifted<T>(four(x, tiles, of, first + j, 4 * quad), false), lifted<T>(four(x, tiles, of, first + j, 16 + 4 * quad), true)};
         }
+        T::prepare(inputs, sums);
         float4 y[2];
         T::template products<DEPTH, 2>(a, b, inputs, sums, y);
         for (u32 n = 0; n < 2; n++) {
             float *const of_row = &(n ? others : products)[row * 8], *const next = of_row + 64;
             const u32 one = (2 * quad + n) % 8, two = (2 * quad + 1 + n) % 8;
-            of_row[one] += y[n].x, of_row[two] += y[n].y, next[one] += y[n].z, next[two] += y[n].w;
+            of_row[one] += T::UP * y[n].x, of_row[two] += T::UP * y[n].y, next[one] += T::UP * y[n].z, next[two] += T::UP * y[n].w;
         }
     });
     if (memcmp(products.data(), others.data(), 4 * products.size())) exit(printf("the products of a vector depend on its column\n"));

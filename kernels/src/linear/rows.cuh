@@ -60,38 +60,55 @@ AMK_DEVICE const Elem* row_input(const Worker& w, const Record& r, const GemvSha
 // of a row of each set. Rows and tiles that there are not are zeros.
 struct RowInputs {
     uint2 v[AMK_MOST][SETS], gamma[AMK_MOST];
+    const Elem* row[INPUTS_AHEAD ? SETS : 1]; // see `from`
 
-    // Requests `depth` tiles from `first` on, DEPTH at most; with FULL there are so many. For rows
-    // that there are not, those of the first row are as good as any.
-    template <int DEPTH = AMK_MOST, bool FULL = false>
-    AMK_DEVICE void load(const Worker& w, const Record& r, const GemvShape& g, u32 first) {
-        const u32 mine = FULL ? DEPTH : min(g.tiles() - min(g.tiles(), first), g.depth);
-        const u32 k0 = first * AMK_TILE_K + 4 * (w.lane & 7);
+    AMK_DEVICE RowInputs(const Worker& w, const Record& r, const GemvShape& g) {
+        forget<AMK_MOST>();
 #pragma unroll
-        for (u32 set = 0; set < SETS; set++) {
-            if (any(4 * set >= w.p.row_count)) {
-#pragma unroll
-                for (u32 j = 0; j < DEPTH; j++) v[j][set] = make_uint2(0, 0);
-                continue;
-            }
-            const Elem* from = row_input(w, r, g, lane_row(w, set)) + k0;
-#pragma unroll
-            for (u32 j = 0; j < DEPTH; j++) {
-                if (!FULL) v[j][set] = make_uint2(0, 0);
-                if (j < mine) v[j][set] = load_relaxed_one((const u64*)(from + j * AMK_TILE_K));
-            }
-        }
+        for (u32 set = 0; INPUTS_AHEAD && set < SETS; set++) row[set] = find(w, r, g, set);
+    }
+    // A lane's row of a set, from its first column on. For rows that there are not, the first row
+    // is as good as any.
+    AMK_DEVICE static const Elem* find(const Worker& w, const Record& r, const GemvShape& g,
+                                       u32 set) {
+        const u32 row = 4 * set + (w.lane >> 3);
+        return row_input(w, r, g, row < w.p.row_count ? row : 0) + 4 * (w.lane & 7);
+    }
+    // The same, which registers have if they have room.
+    AMK_DEVICE const Elem* from(const Worker& w, const Record& r, const GemvShape& g,
+                                u32 set) const {
+        return INPUTS_AHEAD ? row[set] : find(w, r, g, set);
+    }
+    // As for rows that there are not, and without a norm.
+    template <int DEPTH> AMK_DEVICE void forget() {
 #pragma unroll
         for (u32 j = 0; j < DEPTH; j++) {
             gamma[j] = make_uint2(BF16_ONES, BF16_ONES);
-            if ((g.flags & GEMV_NORM) && j < mine)
-                gamma[j] = *(const uint2*)(w.p.constants + r.norm + k0 + j * AMK_TILE_K);
+#pragma unroll
+            for (u32 set = 0; set < SETS; set++) v[j][set] = make_uint2(0, 0);
         }
     }
-    // The row of which this lane loads, for a set.
-    AMK_DEVICE static u32 lane_row(const Worker& w, u32 set) {
-        const u32 row = 4 * set + (w.lane >> 3);
-        return row < w.p.row_count ? row : 0;
+    // Requests `depth` tiles from `first` on, DEPTH at most; with FULL there are so many.
+    template <int DEPTH = AMK_MOST, bool FULL = false>
+    AMK_DEVICE void load(const Worker& w, const Record& r, const GemvShape& g, u32 first) {
+        const u32 mine = FULL ? DEPTH : min(g.tiles() - min(g.tiles(), first), g.depth);
+        const u32 k0 = first * AMK_TILE_K;
+        if (!INPUTS_AHEAD) forget<DEPTH>(); // rather than to keep them in registers
+#pragma unroll
+        for (u32 set = 0; set < SETS; set++) {
+            if (any(4 * set >= w.p.row_count)) continue;
+            const Elem* const row = from(w, r, g, set) + k0;
+#pragma unroll
+            for (u32 j = 0; j < DEPTH; j++) {
+                if (!FULL) v[j][set] = make_uint2(0, 0);
+                if (j < mine) v[j][set] = load_relaxed_one((const u64*)(row + j * AMK_TILE_K));
+            }
+        }
+        if (!any(g.flags & GEMV_NORM)) return;
+        const Elem* const norm = w.p.constants + r.norm + k0 + 4 * (w.lane & 7);
+#pragma unroll
+        for (u32 j = 0; j < DEPTH; j++)
+            if (j < mine) gamma[j] = *(const uint2*)(norm + j * AMK_TILE_K);
     }
     // Whether any word is not there yet.
     template <int DEPTH> AMK_DEVICE bool is_late() const {
@@ -106,53 +123,63 @@ struct RowInputs {
     template <int DEPTH>
     AMK_DEVICE void arrive(Worker& w, const Record& r, const GemvShape& g, u32 first) {
 #if AMK_ROW_PACKETS
-        if (g.input != IN_PACKETS) return;
+        if (g.input != IN_PACKETS || !any(is_late<DEPTH>())) return;
         const Timed timed(w.late);
-        while (any(is_late<DEPTH>())) {
+        do {
             __nanosleep(100); // requests by all workers delay the stores that these wait for
             const u64* missing = nullptr; // a late word of this lane
 #pragma unroll
             for (u32 set = 0; set < SETS; set++) {
-                const u64* from =
-                    w.words(r.input, lane_row(w, set)) + (first * AMK_TILE_K / 4 + (w.lane & 7));
+                const u64* row = (const u64*)(from(w, r, g, set) + first * AMK_TILE_K);
 #pragma unroll
                 for (u32 j = 0; j < DEPTH; j++)
                     if (v[j][set].x == ABSENT || v[j][set].y == ABSENT) {
-                        missing = from + j * (AMK_TILE_K / 4);
+                        missing = row + j * (AMK_TILE_K / 4);
                         v[j][set] = load_relaxed_one(missing);
                     }
             }
             if (any(missing && !w.lacks((const u32*)missing))) break;
-        }
+        } while (any(is_late<DEPTH>()));
 #endif
     }
     // The fragment of a set of rows, a tile of one unit with it.
-    AMK_DEVICE Fragment fragment(u32 j, u32 set) const {
+    AMK_DEVICE Fragment fragment(u32 j, u32 set) const { return fragment(j, set, gamma[j]); }
+    // Likewise, with the tile's weights of the norm times powers of two in `by`.
+    AMK_DEVICE Fragment fragment(u32 j, u32 set, const uint2& by) const {
         if (!INPUTS_AHEAD) return {v[j][set].x, v[j][set].y};
-        return {multiply_bf16(v[j][set].x, gamma[j].x), multiply_bf16(v[j][set].y, gamma[j].y)};
+        return {multiply_bf16(v[j][set].x, by.x), multiply_bf16(v[j][set].y, by.y)};
+    }
+    // The norm's weights of a tile times a power of two: products with them are rounded alike.
+    AMK_DEVICE uint2 lifted(u32 j, u32 lift) const {
+        return make_uint2(multiply_bf16(gamma[j].x, lift), multiply_bf16(gamma[j].y, lift));
     }
     // Multiplies them by the norm's weights, where these are not kept.
-    template <int DEPTH> AMK_DEVICE void norm() {
+    template <int DEPTH, class T> AMK_DEVICE void norm(const Worker& w) {
 #pragma unroll
-        for (u32 j = 0; !INPUTS_AHEAD && j < DEPTH; j++)
+        for (u32 j = 0; !INPUTS_AHEAD && j < DEPTH; j++) {
+            uint2 by = gamma[j];
+            if constexpr (T::LIFTS) by = lifted(j, T::lift(w.lane & 4));
 #pragma unroll
             for (u32 set = 0; set < SETS; set++)
-                v[j][set] = make_uint2(multiply_bf16(v[j][set].x, gamma[j].x),
-                                       multiply_bf16(v[j][set].y, gamma[j].y));
+                v[j][set] =
+                    make_uint2(multiply_bf16(v[j][set].x, by.x), multiply_bf16(v[j][set].y, by.y));
+        }
     }
     // The tensor cores sum the squares, with x as both operands: on the diagonal are the sums over
-    // a half of k of a row. Both halves of A are the same, so two of the four sums are.
+    // a half of k of a row. A has two sets, one above the other.
     template <int DEPTH> AMK_DEVICE void add_squares(float (&squares)[SETS][2]) const {
 #pragma unroll
-        for (u32 j = 0; j < DEPTH; j++)
+        for (u32 set = 0; set < SETS; set += 2) {
+            float (&one)[2] = squares[set], (&two)[2] = squares[set + 1];
+            float d[4] = {one[0], one[1], 0, 0}, e[4] = {0, 0, two[0], two[1]};
 #pragma unroll
-            for (u32 set = 0; set < SETS; set++) {
-                const uint2 x = v[j][set];
-                float (&sum)[2] = squares[set];
-                float d[4] = {sum[0], sum[1], sum[0], sum[1]};
-                mma(d, make_uint4(x.x, x.x, x.y, x.y), x.x, x.y);
-                sum[0] = d[0], sum[1] = d[1];
+            for (u32 j = 0; j < DEPTH; j++) {
+                const uint2 x = v[j][set], y = v[j][set + 1];
+                const uint4 a = make_uint4(x.x, y.x, x.y, y.y);
+                mma(d, a, x.x, x.y), mma(e, a, y.x, y.y);
             }
+            one[0] = d[0], one[1] = d[1], two[0] = e[2], two[1] = e[3];
+        }
     }
 };
 
@@ -172,6 +199,7 @@ struct RowPass {
     const GemvShape& g;
     RowInputs& input;
     float (&squares)[SETS][2];
+    float& up;                // what sums of products are to be multiplied by
     u32 number, units, tiles; // of the pass
     u32 slot;                 // blocks of a slot of the ring
     u32 first, next;          // this warp's first tile, and that of the pass after
@@ -237,14 +265,16 @@ struct RowProducts : Blocks<DEPTH, EVEN, T> {
 // The same, two units at once.
 template <int DEPTH, bool EVEN, class T>
 struct RowProducts<DEPTH, EVEN, T, true> : Blocks<DEPTH, EVEN, T> {
-    static constexpr u32 EIGHTS = SETS / 2;
+    static constexpr u32 EIGHTS = SETS / 2,
+                         WHOLE = DEPTH * AMK_WARPS * T::BYTES; // bytes of a block of all tiles
     RowFragment x[DEPTH][EIGHTS];
-    float2 sums[DEPTH][EIGHTS];
+    typename T::RowSums sums[DEPTH][EIGHTS];
     T second[DEPTH];
     u32 left; // blocks of the slot from the first unit's on
 
     AMK_DEVICE void begin(Worker& w, const RowPass& pass) {
         this->begin_with(w, pass.tiles, pass.slot, T::named(w.lane));
+        if (EVEN) this->slot = AMK_CHUNK / WHOLE, this->bytes = WHOLE; // constants
         left = this->slot;
 #pragma unroll
         for (int j = 0; j < DEPTH; j++)
@@ -256,22 +286,20 @@ struct RowProducts<DEPTH, EVEN, T, true> : Blocks<DEPTH, EVEN, T> {
     AMK_DEVICE void take(const Worker& w, const RowInputs& input) {
         const bool upper = w.lane & 4;
 #pragma unroll
-        for (u32 j = 0; j < DEPTH; j++)
+        for (u32 j = 0; j < DEPTH; j++) {
+            uint2 by = input.gamma[j];
+            if constexpr (T::LIFTS) by = input.lifted(j, T::lift(upper));
 #pragma unroll
             for (u32 i = 0; i < EIGHTS; i++) {
-                const Fragment one = input.fragment(j, 2 * i), two = input.fragment(j, 2 * i + 1),
-                               given = upper ? one : two;
+                const Fragment one = input.fragment(j, 2 * i, by),
+                               two = input.fragment(j, 2 * i + 1, by), given = upper ? one : two;
                 const Fragment got = {__shfl_xor_sync(~0u, given.b0, 4),
                                       __shfl_xor_sync(~0u, given.b1, 4)};
                 x[j][i].even = upper ? got : one, x[j][i].odd = upper ? two : got;
             }
+        }
     }
-    AMK_DEVICE void prepare() {
-#pragma unroll
-        for (int j = 0; j < DEPTH; j++)
-#pragma unroll
-            for (u32 i = 0; i < EIGHTS; i++) T::prepare(x[j][i], sums[j][i]);
-    }
+    AMK_DEVICE void prepare() { T::prepare(x, sums); }
     AMK_DEVICE void multiply(Worker& w, const RowPass& pass) {
         u32 to = sums_address(w), units = pass.units;
 #pragma unroll 1
@@ -299,7 +327,7 @@ struct RowProducts<DEPTH, EVEN, T, true> : Blocks<DEPTH, EVEN, T> {
     AMK_DEVICE void load_second(Worker& w) {
         typename T::Place at = this->at;
         u32 apart = this->bytes;
-        if (left == 1) {
+        if (any(left == 1)) {
             w.acquire(1);
             apart = past_slot(w.slot + 1 < AMK_SLOTS);
         }
@@ -308,19 +336,19 @@ struct RowProducts<DEPTH, EVEN, T, true> : Blocks<DEPTH, EVEN, T> {
     }
     // Goes on to the next two units, or the last one.
     AMK_DEVICE void next_pair(Worker& w, bool both) {
-        if (any(left > 2)) {
-            left -= 2, this->at.advance(2 * this->bytes);
-        } else {
-            u32 by = 0;
-#pragma unroll
-            for (u32 i = 0; i < 2; i++)
-                if (--left)
-                    by += this->bytes;
-                else
-                    w.release(), by += past_slot(w.slot), left = this->slot;
-            this->at.advance(by);
-            w.acquire();
+        u32 by = 2 * this->bytes;
+        if (any(left <= 2)) {
+            by -= this->bytes;
+            w.release(), by += past_slot(w.slot);
+            if (this->slot == 1)
+                w.release(), by += past_slot(w.slot) - this->bytes;
+            else
+                left += this->slot;
+            // The slot of a second unit has been waited for.
+            if (this->slot == 1 || any(left == this->slot + 2)) w.acquire();
         }
+        if (this->slot > 1) left -= 2;
+        this->at.advance(by);
         this->load(w);
         if (both) load_second(w);
     }
@@ -348,12 +376,13 @@ template <int DEPTH, bool EVEN, class T> AMK_DEVICE void times_rows(Worker& w, R
     if (comes) pass.input.template arrive<DEPTH>(w, pass.r, pass.g, pass.first);
     if (pass.fresh && (pass.g.flags & GEMV_NORM))
         pass.input.template add_squares<DEPTH>(pass.squares);
-    if (comes) pass.input.template norm<DEPTH>();
+    if (comes) pass.input.template norm<DEPTH, T>(w);
     products.take(w, pass.input);
     if (pass.fresh && pass.number == 0) w.stamp(TRACE_INPUTS);
     if (INPUTS_AHEAD && pass.more)
         pass.input.template load<DEPTH, EVEN>(w, pass.r, pass.g, pass.next);
     products.prepare();
+    if constexpr (T::DECODES) pass.up = T::UP;
     products.multiply(w, pass);
 }
 
@@ -403,7 +432,7 @@ struct RowDelivery {
 // Sums the warps' shares of units and delivers: a warp takes a set of four rows for some units. The
 // first is `own`'s.
 AMK_DEVICE void deliver_rows(Worker& w, const Record& r, const GemvShape& g, u32 first, u32 units,
-                             RowDelivery own) {
+                             float up, RowDelivery own) {
 #pragma unroll 1
     for (u32 unit = w.warp / SETS; unit < units;) {
         float squares = 0, y = 0;
@@ -414,7 +443,7 @@ AMK_DEVICE void deliver_rows(Worker& w, const Record& r, const GemvShape& g, u32
         const u32 from = w.row_scratch() + unit * AMK_WARPS * UNIT_SUMS + own.place;
 #pragma unroll
         for (u32 i = 0; i < AMK_WARPS; i++) y += load_shared_one(from + i * UNIT_SUMS);
-        own.deliver(w, r, g, y * g.scale(squares, own.part, w.p.eps));
+        own.deliver(w, r, g, y * up * g.scale(squares, own.part, w.p.eps));
         unit += AMK_WARPS / SETS;
         if (unit < units) own = RowDelivery(w, r, g, first + unit);
     }
@@ -427,9 +456,9 @@ template <class F> AMK_DEVICE void gemv_rows(Worker& w, const Record& r, F times
     const GemvShape g(r.shape);
     const GemvCut cut(g.k);
     const auto first_tile = [&](u32 pass) { return cut.first(pass) + w.warp * g.depth; };
-    RowInputs input;
+    RowInputs input(w, r, g);
     if (INPUTS_AHEAD) input.load(w, r, g, first_tile(0));
-    float squares[SETS][2] = {};
+    float squares[SETS][2] = {}, up = 1;
 #pragma unroll 1
     for (u32 first = 0, units; first < r.units; first += units) {
         units = units_together(r, g.kind, cut, first);
@@ -440,7 +469,7 @@ template <class F> AMK_DEVICE void gemv_rows(Worker& w, const Record& r, F times
         for (u32 pass = 0; pass < cut.passes; pass++) {
             const u32 tiles = cut.count(pass), slot = GemvCut::blocks(tiles, tile_bytes(g.kind));
             const bool ends = pass + 1 == cut.passes;
-            times(RowPass{r, g, input, squares, pass, units, tiles, slot, first_tile(pass),
+            times(RowPass{r, g, input, squares, up, pass, units, tiles, slot, first_tile(pass),
                           first_tile(ends ? 0 : pass + 1), first == 0,
                           cut.passes > 1 && !(last && ends), first > 0 && cut.passes == 1});
         }
@@ -450,7 +479,7 @@ template <class F> AMK_DEVICE void gemv_rows(Worker& w, const Record& r, F times
         w.stamp(TRACE_PRODUCT);
         w.sync();
         w.stamp(TRACE_GATHERED);
-        deliver_rows(w, r, g, first, units, delivery);
+        deliver_rows(w, r, g, first, units, up, delivery);
         // The next units reuse the scratch; so does the next task, which comes after a signal.
         if (!(last && r.signal)) w.sync();
     }

@@ -1,5 +1,6 @@
 // The scales of blocks of 32 codes and of groups of 32, 64 and 128: of a row and a pack, or of each
-// tile of a pack of several blocks. An element is `scale * (number - taken) + shift`.
+// tile of a pack of several blocks. An element is `scale * (number - taken) + shift`. OFF: what is
+// added to each number, where it is the same for all.
 #pragma once
 #include "values.cuh"
 
@@ -30,19 +31,18 @@ template <u32 BYTES, u32 LEN, u32 TILES> struct Packs {
 template <class C, int ZERO, class S = F16Scale, u32 LEN = 32, u32 TILES = LEN / 32>
 struct Scaled : Packs<S::BYTES, LEN, TILES> {
     using Coding = C;
-    static constexpr bool SUMS = C::ADDED + ZERO != 0, SHIFTS = false, HALVES = false;
+    static constexpr int OFF = -((int)C::ADDED + ZERO);
+    static constexpr bool SUMS = OFF != 0, SHIFTS = false, HALVES = false;
 
-    AMK_DEVICE static float taken(const ScaleWords&) { return C::ADDED + ZERO; }
+    AMK_DEVICE static float taken(const ScaleWords&) { return -OFF; }
     AMK_DEVICE static float scale(const ScaleWords& s, bool, u32 at = 0) {
         return S::of(Scaled::word(s), at);
     }
     AMK_DEVICE static float shift(const ScaleWords&, u32) { return 0; }
     struct Total {
         float y = 0;
-        AMK_DEVICE void add(const ScaleWords& s, u32 at, float even, float odd, float sum) {
-            const float product = even + odd;
-            y = fmaf(S::of(Scaled::word(s), at),
-                     SUMS ? fmaf(-(C::ADDED + ZERO), sum, product) : product, y);
+        AMK_DEVICE void add(const ScaleWords& s, u32 at, float even, float odd, float) {
+            y = fmaf(S::of(Scaled::word(s), at), even + odd, y);
         }
         AMK_DEVICE void end_pack(const ScaleWords&) {}
     };
@@ -51,6 +51,7 @@ struct Scaled : Packs<S::BYTES, LEN, TILES> {
 // `d * (code - zero)`: the zero is the byte after the scale.
 template <class C, class S, u32 LEN> struct Zeroed : Packs<2 * S::BYTES, LEN, LEN / 32> {
     using Coding = C;
+    static constexpr int OFF = 0; // each row's own
     static constexpr bool SUMS = true, SHIFTS = false, HALVES = false;
 
     AMK_DEVICE static float taken(const ScaleWords& s) {
@@ -70,9 +71,10 @@ template <class C, class S, u32 LEN> struct Zeroed : Packs<2 * S::BYTES, LEN, LE
 // `d * code + m`.
 template <class C, u32 TILES = 1> struct Shifted : Packs<4, 32, TILES> {
     using Coding = C;
+    static constexpr int OFF = -(int)C::ADDED;
     static constexpr bool SUMS = true, SHIFTS = true, HALVES = false;
 
-    AMK_DEVICE static float taken(const ScaleWords&) { return C::ADDED; }
+    AMK_DEVICE static float taken(const ScaleWords&) { return -OFF; }
     AMK_DEVICE static float scale(const ScaleWords& s, bool, u32 = 0) {
         return low_half(Shifted::word(s));
     }
@@ -82,7 +84,7 @@ template <class C, u32 TILES = 1> struct Shifted : Packs<4, 32, TILES> {
     struct Total {
         float y = 0;
         AMK_DEVICE void add(const ScaleWords& s, u32, float even, float odd, float sum) {
-            y = fmaf(scale(s, false), fmaf(-C::ADDED, sum, even + odd), fmaf(shift(s), sum, y));
+            y = fmaf(scale(s, false), even + odd, fmaf(shift(s), sum, y));
         }
         AMK_DEVICE void end_pack(const ScaleWords&) {}
     };

@@ -7,9 +7,10 @@
 template <class C> struct GroupScaled {
     using Coding = C;
     static constexpr u32 GROUPS = 8, HEAD = 4, TAIL = 2, ALIKE = 1;
+    static constexpr int OFF = -(int)C::ADDED;
     static constexpr bool SUMS = true, SHIFTS = true, HALVES = false;
 
-    AMK_DEVICE static float taken(const ScaleWords&) { return C::ADDED; }
+    AMK_DEVICE static float taken(const ScaleWords&) { return -OFF; }
     AMK_DEVICE static float scale(const ScaleWords& s, bool, u32 at) {
         return low_half(s.first) * byte_of(s.own, at);
     }
@@ -19,7 +20,7 @@ template <class C> struct GroupScaled {
     struct Total {
         float y = 0, products = 0, mins = 0;
         AMK_DEVICE void add(const ScaleWords& s, u32 at, float even, float odd, float sum) {
-            products = fmaf(byte_of(s.own, at), fmaf(-C::ADDED, sum, even + odd), products);
+            products = fmaf(byte_of(s.own, at), even + odd, products);
             mins = fmaf(byte_of(s.own, at + 1), sum, mins);
         }
         AMK_DEVICE void end_pack(const ScaleWords& s) {
@@ -33,6 +34,7 @@ template <class C> struct GroupScaled {
 struct HalfScaled {
     using Coding = Codes<6>;
     static constexpr u32 GROUPS = 8, HEAD = 2, TAIL = 2, ALIKE = 1;
+    static constexpr int OFF = 0;
     static constexpr bool SUMS = false, SHIFTS = false, HALVES = true;
 
     // A signed byte is 128 less than the byte with its sign changed.

@@ -54,6 +54,14 @@ constexpr float power_of_two(int exponent) {
 
 // A pair of 2^exponent, for exponents of normal numbers.
 constexpr u32 bf16_power(int exponent) { return (u32)(exponent + 127) * 0x00800080; }
+// A pair of an integer of up to eight bits, or of so many steps of 2^-133.
+constexpr u32 integer_pair(int n, bool steps) {
+    const u32 sign = n < 0 ? 0x8000 : 0;
+    u32 size = n < 0 ? -n : n, exponent = 127 + 7;
+    if (steps || size == 0) return (sign | size) * 0x10001;
+    for (; size < 128; exponent--) size *= 2;
+    return (sign | exponent << 7 | (size - 128)) * 0x10001;
+}
 // A pair of a float that bf16 holds exactly.
 AMK_DEVICE u32 bf16_exact(float x) {
     return __byte_perm(__float_as_uint(x), __float_as_uint(x), 0x3232);
@@ -73,7 +81,7 @@ struct Bf16Twice {
 struct BF16Tile {
     static constexpr u32 BYTES = AMK_TILE;
     static constexpr bool SUMS = false; // whether products need the sums of the inputs
-    static constexpr bool DECODES = false, APART = false;
+    static constexpr bool DECODES = false, APART = false, LIFTS = false;
     uint4 a = {0, 0, 0, 0};
 
     // Offset in a tile of the row that a lane names for `ldmatrix`.
@@ -174,14 +182,6 @@ AMK_DEVICE float sum_of(const Fragment& x) {
     float d[4] = {0, 0, 0, 0};
     mma(d, make_uint4(BF16_ONES, BF16_ONES, BF16_ONES, BF16_ONES), x.b0, x.b1);
     return d[0] + d[3];
-}
-
-// Likewise, for two rows of a step.
-AMK_DEVICE float2 sum_of(const RowFragment& x) {
-    const uint4 ones = make_uint4(BF16_ONES, BF16_ONES, BF16_ONES, BF16_ONES);
-    float d[4] = {0, 0, 0, 0};
-    x.add_even(d, ones, ones), x.add_odd(d, ones, ones);
-    return make_float2(d[0], d[1]);
 }
 
 // Loads the words that BYTES bytes fill, or one that they begin.
@@ -373,6 +373,13 @@ template <class B> struct CodedTile {
             return fma_bf16(BF16_ONES, low, fma_bf16(pair, scale.high, shift.high));
         }
     };
+    // Adds products of the halves of k, and takes off what is the same for all numbers. `sum`: of
+    // the inputs.
+    AMK_DEVICE static void add(typename B::Total& total, const ScaleWords& scales, u32 at,
+                               float even, float odd, float sum) {
+        if (B::OFF != 0) even = fmaf(B::OFF, sum, even + odd), odd = -0.0f;
+        total.add(scales, at, even, odd, sum);
+    }
     template <int DEPTH, class X, class S>
     AMK_DEVICE static float product(const CodedTile (&tiles)[DEPTH], X x, S sum) {
         constexpr int TILES = run<DEPTH>();
@@ -386,61 +393,96 @@ template <class B> struct CodedTile {
                 if (SUMS && i > j) inputs += sum(i);
             }
             if (TILES > 1) d[0] += e[0], d[3] += e[3];
-            total.add(tiles[j].scales, own_at<DEPTH>(j), d[0], d[3] * Coding::ODD, inputs);
+            add(total, tiles[j].scales, own_at<DEPTH>(j), d[0], d[3] * Coding::ODD, inputs);
             if ((j + TILES) % NEAR<DEPTH> == 0) total.end_pack(tiles[j].scales);
         }
         return total.y * UP;
     }
-    AMK_DEVICE static void prepare(RowFragment& x, float2& sum) {
-        if (SUMS) {
-            sum = sum_of(x);
-            sum.x *= SMALLER, sum.y *= SMALLER;
-        }
-        if (!Coding::DOWN) return;
-        constexpr u32 ODD_LIFT = Coding::ODD < 1 ? bf16_power(LIFT - 4) : BF16_LIFT;
-        x.even = {multiply_bf16(x.even.b0, BF16_LIFT), multiply_bf16(x.even.b1, BF16_LIFT)};
-        x.odd = {multiply_bf16(x.odd.b0, ODD_LIFT), multiply_bf16(x.odd.b1, ODD_LIFT)};
+    // Powers of two by which inputs of rows are larger, for columns of the even and the odd half.
+    static constexpr bool LIFTS = Coding::DOWN != 0;
+    AMK_DEVICE static u32 lift(bool odd) {
+        return odd && Coding::ODD < 1 ? bf16_power(LIFT - 4) : BF16_LIFT;
     }
-    // The products of two units with the inputs of rows, see `RowFragment`. Halves are added up by
-    // the tensor cores where their scales are the same.
+    // Sums of the inputs of a run of tiles, kept with its first one, laid out like the products of
+    // two units and as much smaller.
+    struct RowSums {
+        float own[2] = {};   // where each row of weights has a zero or a shift of its own
+        float start[4] = {}; // times OFF: products begin with it
+    };
+    // Which of them there are: registers have no room for both.
+    static constexpr bool BEGINS = B::OFF != 0 && !B::SHIFTS, OWN_SUMS = SUMS && !BEGINS;
+    static_assert(!SUMS || Coding::DOWN == 0 || Coding::DOWN == STEPS, "see `integer_pair`");
+    // A tile whose codes are all the same, its numbers divided by 2^DOWN or not.
+    AMK_DEVICE static uint4 all(int code, bool down) {
+        const bool steps = down && Coding::DOWN != 0;
+        const u32 even = integer_pair(code, steps),
+                  odd = integer_pair(code * (int)(1 / Coding::ODD), steps);
+        return make_uint4(even, odd, even, odd);
+    }
+    // With inputs that have been lifted.
+    template <int DEPTH, u32 EIGHTS>
+    AMK_DEVICE static void prepare(const RowFragment (&x)[DEPTH][EIGHTS],
+                                   RowSums (&sums)[DEPTH][EIGHTS]) {
+        constexpr int TILES = run<DEPTH>();
+        const uint4 off = all(B::OFF, true);
+#pragma unroll
+        for (int j = 0; j < DEPTH; j++)
+#pragma unroll
+            for (u32 n = 0; n < EIGHTS; n++) {
+                RowSums& to = sums[j / TILES * TILES][n];
+                if (BEGINS)
+                    x[j][n].add_even(to.start, off, off), x[j][n].add_odd(to.start, off, off);
+                if (OWN_SUMS) add_sum(x[j][n], to.own);
+            }
+    }
+    AMK_DEVICE static void add_sum(const RowFragment& x, float (&to)[2]) {
+        constexpr float SHRINK = power_of_two(-Coding::DOWN);
+        const uint4 ones = all(1, false);
+        float d[4] = {};
+        x.add_even(d, ones, ones), x.add_odd(d, ones, ones);
+        // By a product in fp32: while it is an accumulator, a sum holds four registers.
+        to[0] = fmaf(d[0], SHRINK, to[0]), to[1] = fmaf(d[1], SHRINK, to[1]);
+    }
+    // The products of two units with the inputs of rows, see `RowFragment`, not yet multiplied by
+    // UP. Halves are added up by the tensor cores where their scales are the same.
     template <int DEPTH, u32 EIGHTS>
     AMK_DEVICE static void products(const CodedTile (&first)[DEPTH],
                                     const CodedTile (&second)[DEPTH],
                                     const RowFragment (&x)[DEPTH][EIGHTS],
-                                    const float2 (&sum)[DEPTH][EIGHTS], float4 (&y)[EIGHTS]) {
+                                    const RowSums (&sums)[DEPTH][EIGHTS], float4 (&y)[EIGHTS]) {
         constexpr int TILES = run<DEPTH>();
         typename B::Total total[EIGHTS][4];
 #pragma unroll
         for (int j = 0; j < DEPTH; j += TILES) {
-            float d[EIGHTS][4] = {}, e[EIGHTS][4] = {};
-            float2 inputs[EIGHTS] = {};
+            float d[EIGHTS][4], e[EIGHTS][4] = {};
+#pragma unroll
+            for (u32 n = 0; n < EIGHTS; n++)
+#pragma unroll
+                for (int i = 0; i < 4; i++) d[n][i] = sums[j][n].start[i];
 #pragma unroll
             for (int i = j; i < j + TILES; i++) {
                 const uint4 a = first[i].codes.fragment(), b = second[i].codes.fragment();
 #pragma unroll
-                for (u32 n = 0; n < EIGHTS; n++) {
+                for (u32 n = 0; n < EIGHTS; n++)
                     x[i][n].add_even(d[n], a, b), x[i][n].add_odd(B::HALVES ? e[n] : d[n], a, b);
-                    if (!SUMS) continue;
-                    if (i == j)
-                        inputs[n] = sum[i][n];
-                    else
-                        inputs[n].x += sum[i][n].x, inputs[n].y += sum[i][n].y;
-                }
             }
 #pragma unroll
             for (u32 n = 0; n < EIGHTS; n++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
                     const ScaleWords& scales = i < 2 ? first[j].scales : second[j].scales;
-                    total[n][i].add(scales, own_at<DEPTH>(j), d[n][i], B::HALVES ? e[n][i] : -0.0f,
-                                    i % 2 ? inputs[n].y : inputs[n].x);
+                    const u32 at = own_at<DEPTH>(j);
+                    const float odd = B::HALVES ? e[n][i] : -0.0f;
+                    if (BEGINS)
+                        total[n][i].add(scales, at, d[n][i], odd, 0);
+                    else
+                        add(total[n][i], scales, at, d[n][i], odd, sums[j][n].own[i % 2]);
                     if ((j + TILES) % NEAR<DEPTH> == 0) total[n][i].end_pack(scales);
                 }
         }
 #pragma unroll
         for (u32 n = 0; n < EIGHTS; n++)
-            y[n] = make_float4(total[n][0].y * UP, total[n][1].y * UP, total[n][2].y * UP,
-                               total[n][3].y * UP);
+            y[n] = make_float4(total[n][0].y, total[n][1].y, total[n][2].y, total[n][3].y);
     }
 };
 
@@ -490,7 +532,8 @@ template <class B> struct LaneTile : CodedTile<B> {
             mma(j & 1 ? e : d, tiles[j].codes.fragment(), x(j).b0, x(j).b1);
         d[0] += e[0], d[3] += e[3];
         typename B::Total total;
-        total.add(tiles[0].scales, 0, d[0], d[3] * Tile::Coding::ODD, Tile::SUMS ? sum(0) : 0);
+        Tile::add(total, tiles[0].scales, 0, d[0], d[3] * Tile::Coding::ODD,
+                  Tile::SUMS ? sum(0) : 0);
         total.end_pack(tiles[0].scales);
         return total.y;
     }
