@@ -49,7 +49,7 @@ pub(crate) async fn serve(
         // A client that breaks off or is too slow concerns nobody else.
         tokio::spawn(async move {
             tokio::select! {
-                ended = connection => drop(ended),
+                left = connection => drop(left),
                 () = requests.none_after(ended) => (),
             }
         });
