@@ -278,11 +278,11 @@ impl Model {
         let mut dims = dims(config, context);
         let graph = family.kernel.graph().ok();
         dims.retain(|name, _| graph.is_none_or(|graph| graph.dims.contains(name)));
-        let model = Self::rounded(family, "checkpoint", dims, &mut source, inputs).map_err(|error| match error {
-            ModelError::Inputs { inputs, encodings, .. } => {
-                ModelError::Inputs { inputs, encodings, left: source.conversion.left }
+        let model = Self::rounded(family, "checkpoint", dims, &mut source, inputs).map_err(|mut error| {
+            if let ModelError::Inputs { left, .. } = &mut error {
+                *left = source.conversion.left;
             }
-            other => other,
+            error
         })?;
         let (conversion, names) = (source.conversion, std::mem::take(&mut source.names));
         source.finish()?;
@@ -544,7 +544,7 @@ fn native(tensor: &StoredTensor) -> Result<Weight, SourceError> {
     }
 }
 
-/// What to do about matrices that take no rounded inputs.
+/// Advice on matrices that cannot take rounded inputs.
 fn advice(left: usize) -> String {
     match left {
         0 => "convert them, as to Q8_0".to_owned(),
@@ -561,23 +561,30 @@ mod tests {
     use super::*;
     use crate::weights::{MappedFile, RowOrder, RowSource, StoredType};
     use half::f16;
+    use std::path::Path;
+
+    /// The tensor `x` with these bytes in a file of the folder.
+    fn stored(folder: &Path, encoding: &'static Encoding, shape: [usize; 2], bytes: &[u8]) -> StoredTensor {
+        let path = folder.join("x");
+        std::fs::write(&path, bytes).unwrap();
+        let file = Arc::new(MappedFile::open(&path).unwrap());
+        StoredTensor {
+            name: "x".to_owned(),
+            stored_type: StoredType::Encoded(encoding),
+            shape: shape.to_vec(),
+            rows: RowSource::File(Extent { file, range: 0..bytes.len() }),
+            row_order: RowOrder::Natural,
+            column_order: None,
+        }
+    }
 
     #[test]
     fn a_block_that_is_none_is_named_with_its_tensor() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("blocks");
         let mut bytes = vec![0; 3 * 34];
         bytes[68..70].copy_from_slice(&f16::NAN.to_le_bytes());
-        std::fs::write(&path, &bytes).unwrap();
         amk_kernels::link();
-        let tensor = StoredTensor {
-            name: "x".to_owned(),
-            stored_type: StoredType::Encoded(Encoding::find("Q8_0").unwrap()),
-            shape: vec![3, 32],
-            rows: RowSource::File(Extent { file: Arc::new(MappedFile::open(&path).unwrap()), range: 0..bytes.len() }),
-            row_order: RowOrder::Natural,
-            column_order: None,
-        };
+        let tensor = stored(folder.path(), Encoding::find("Q8_0").unwrap(), [3, 32], &bytes);
         let expected = "tensor `x`: block 2 of Q8_0 has a scale that is not finite";
         assert_eq!(native(&tensor).unwrap_err().to_string(), expected);
         let encode = amk::encoding::F32.encode.unwrap();
@@ -591,20 +598,11 @@ mod tests {
     #[test]
     fn an_element_that_is_not_finite_becomes_no_code() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("elements");
         let mut elements = [0.5f32; 64];
         elements[40] = f32::NAN;
         let bytes: Vec<u8> = elements.iter().flat_map(|x| x.to_le_bytes()).collect();
-        std::fs::write(&path, &bytes).unwrap();
         amk_kernels::link();
-        let tensor = StoredTensor {
-            name: "x".to_owned(),
-            stored_type: StoredType::Encoded(&amk::encoding::F32),
-            shape: vec![2, 32],
-            rows: RowSource::File(Extent { file: Arc::new(MappedFile::open(&path).unwrap()), range: 0..bytes.len() }),
-            row_order: RowOrder::Natural,
-            column_order: None,
-        };
+        let tensor = stored(folder.path(), &amk::encoding::F32, [2, 32], &bytes);
         let encoding = Encoding::find("Q8_0").unwrap();
         let error = tensor.to_encoding(encoding, encoding.encode.unwrap()).unwrap_err();
         assert_eq!(bad_block(&tensor, &error), "tensor `x`: block 40 of f32 has an element that is not finite");

@@ -149,7 +149,9 @@ fn run(
     let work = || -> Result<(), QuantizeError> {
         while let Some(job) = { jobs.lock().unwrap_or_else(PoisonError::into_inner).pop() } {
             for rounded in rounded(&job, method) {
-                let (task, weight, deviation) = rounded?;
+                // After an error the other threads need not go on.
+                let stop = |_: &_| jobs.lock().unwrap_or_else(PoisonError::into_inner).clear();
+                let (task, weight, deviation) = rounded.inspect_err(stop)?;
                 let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
                 let (quantized, progress, elements) = &mut *done;
                 *elements += task.tensor.elements();

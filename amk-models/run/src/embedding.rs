@@ -171,7 +171,7 @@ mod tests {
     use amk_models::model::all_instances;
     use std::path::Path;
 
-    /// A token whose state is no number.
+    /// A token with a state of NaN.
     const NOT_FINITE: u32 = 99;
 
     /// A VM whose states are the token and the position.

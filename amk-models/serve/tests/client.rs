@@ -140,9 +140,8 @@ impl Server {
     /// Sends bytes and then one every 20 ms: what has come when the server closes the connection,
     /// or `None` where it is open after 5 s.
     pub(crate) fn drip(&self, bytes: &[u8]) -> Option<String> {
-        let mut stream = TcpStream::connect(self.address).expect("it listens");
+        let mut stream = self.half(bytes);
         stream.set_read_timeout(Some(Duration::from_millis(20))).expect("a limit");
-        stream.write_all(bytes).expect("it reads");
         let mut come = Vec::new();
         for _ in 0..250 {
             let closed = match stream.read_to_end(&mut come) {

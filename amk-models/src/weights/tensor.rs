@@ -241,10 +241,10 @@ impl StoredTensor {
         out
     }
 
-    /// Says which block has an element that is no finite number, of some from number `first` on.
+    /// Checks elements from number `first` on.
     ///
     /// # Errors
-    /// That block.
+    /// The block of the first one that is not finite.
     pub fn all_finite(&self, elements: &[f32], first: usize) -> Result<(), BlockError> {
         let Some(at) = elements.iter().position(|element| !element.is_finite()) else { return Ok(()) };
         let Encoding { name, block, .. } = self.encoding();

@@ -142,23 +142,26 @@ struct RowInputs {
         } while (any(is_late<DEPTH>()));
 #endif
     }
-    // The fragment of a set of rows, a tile of one unit with it.
-    AMK_DEVICE Fragment fragment(u32 j, u32 set) const { return fragment(j, set, gamma[j]); }
-    // Likewise, with the tile's weights of the norm times powers of two in `by`.
+    // The fragment of a set of rows, a tile of one unit with it. `by`: the tile's `weights`.
     AMK_DEVICE Fragment fragment(u32 j, u32 set, const uint2& by) const {
         if (!INPUTS_AHEAD) return {v[j][set].x, v[j][set].y};
         return {multiply_bf16(v[j][set].x, by.x), multiply_bf16(v[j][set].y, by.y)};
     }
-    // The norm's weights of a tile times a power of two: products with them are rounded alike.
-    AMK_DEVICE uint2 lifted(u32 j, u32 lift) const {
-        return make_uint2(multiply_bf16(gamma[j].x, lift), multiply_bf16(gamma[j].y, lift));
+    // The norm's weights of a tile, times the power of two by which inputs of tiles T are larger:
+    // products with them are rounded alike.
+    template <class T> AMK_DEVICE uint2 weights(u32 j, bool upper) const {
+        if constexpr (!T::LIFTS)
+            return gamma[j];
+        else {
+            const u32 lift = T::lift(upper);
+            return make_uint2(multiply_bf16(gamma[j].x, lift), multiply_bf16(gamma[j].y, lift));
+        }
     }
     // Multiplies them by the norm's weights, where these are not kept.
     template <int DEPTH, class T> AMK_DEVICE void norm(const Worker& w) {
 #pragma unroll
         for (u32 j = 0; !INPUTS_AHEAD && j < DEPTH; j++) {
-            uint2 by = gamma[j];
-            if constexpr (T::LIFTS) by = lifted(j, T::lift(w.lane & 4));
+            const uint2 by = weights<T>(j, w.lane & 4);
 #pragma unroll
             for (u32 set = 0; set < SETS; set++)
                 v[j][set] =
@@ -228,11 +231,12 @@ struct RowProducts : Blocks<DEPTH, EVEN, T> {
     AMK_DEVICE void begin(Worker& w, const RowPass& pass) {
         this->begin_with(w, pass.tiles, pass.slot, T::named(w.lane));
     }
-    AMK_DEVICE void take(const Worker&, const RowInputs& input) {
+    AMK_DEVICE void take(const Worker& w, const RowInputs& input) {
 #pragma unroll
         for (u32 j = 0; j < DEPTH; j++)
 #pragma unroll
-            for (u32 set = 0; set < SETS; set++) x[j][set] = input.fragment(j, set);
+            for (u32 set = 0; set < SETS; set++)
+                x[j][set] = input.fragment(j, set, input.template weights<T>(j, w.lane & 4));
     }
     AMK_DEVICE void prepare() {
 #pragma unroll
@@ -287,8 +291,7 @@ struct RowProducts<DEPTH, EVEN, T, true> : Blocks<DEPTH, EVEN, T> {
         const bool upper = w.lane & 4;
 #pragma unroll
         for (u32 j = 0; j < DEPTH; j++) {
-            uint2 by = input.gamma[j];
-            if constexpr (T::LIFTS) by = input.lifted(j, T::lift(upper));
+            const uint2 by = input.template weights<T>(j, upper);
 #pragma unroll
             for (u32 i = 0; i < EIGHTS; i++) {
                 const Fragment one = input.fragment(j, 2 * i, by),
