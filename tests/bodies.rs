@@ -4,6 +4,8 @@
 
 use crate::native;
 use amk::tensor::e4m3;
+use amk_cuda::image::abi::CHUNK;
+use amk_cuda::row_scratch;
 use amk_cuda::set::body_sets;
 use amk_cuda::source;
 use amk_kernels::fused::TileKind;
@@ -90,7 +92,12 @@ fn attention(rows: &str, paged: &str, bytes: &str, heads: Heads) -> Option<()> {
 }
 
 /// The same, of a step of rows with packets or without.
-fn attention_by(rows: &str, paged: &str, (packets, bytes): (&str, &str), heads: Heads) -> Option<()> {
+fn attention_by(rows: &str, paged: &str, by: (&str, &str), heads: Heads) -> Option<()> {
+    attention_beside(CHUNK, rows, paged, by, heads)
+}
+
+/// The same, narrow steps with so many bytes of scratch.
+fn attention_beside(scratch: u32, rows: &str, paged: &str, (packets, bytes): (&str, &str), heads: Heads) -> Option<()> {
     const SMALL: u32 = 128; // up to which a worker's memory has the same size
     let Heads { dim, group, cap, turned, still, copies, groups } = heads;
     let own = u32::from(rows != "0").to_string();
@@ -108,6 +115,7 @@ fn attention_by(rows: &str, paged: &str, (packets, bytes): (&str, &str), heads: 
         ("AMK_ROWS", rows),
         ("AMK_PAGED", paged),
         ("AMK_ROW_PACKETS", packets),
+        ("AMK_ROW_SCRATCH", &scratch.to_string()),
         wide(rows, packets),
         ("AMK_CACHE_BYTES", bytes),
         ("AMK_ROW_BLOCK", &block.to_string()),
@@ -166,6 +174,19 @@ fn attention_of_two_kinds_is_the_sum_over_the_positions() {
     // With as many queries as a worker stages together, and more.
     for of in [heads(128, 4), heads(128, 7), capped(256, 8)] {
         let _ = attention_by("16", "0", ("1", "2"), of);
+    }
+}
+
+/// Where the scratch has no room for the turns of all rows: `row_scratch` beside a short ring.
+#[test]
+fn attention_beside_a_short_ring_is_the_sum_over_the_positions() {
+    for (rows, packets) in [("8", "1"), ("8", "0"), ("16", "1")] {
+        for heads in [heads(128, 4), heads(256, 2), capped(64, 3)] {
+            let scratch = row_scratch(rows.parse().expect("a number"), 2);
+            if attention_beside(scratch, rows, "0", (packets, "2"), heads).is_none() {
+                return;
+            }
+        }
     }
 }
 

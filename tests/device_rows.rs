@@ -678,6 +678,10 @@ fn code_of_norms_behind_projections_and_long_heads_compiles() {
 
 /// Rows of wide steps by turns, some of several blocks.
 const WIDE: [u32; 6] = [24, 250, 32, 384, 48, 128];
+/// The same beside few workers: more rows would have more blocks than these.
+const COPIED_WIDE: [u32; 4] = [24, 48, 20, 128];
+/// Positions that are whole chunks of as many rows as only a wide step takes, see `wide_on_gpu`.
+const WIDE_STEPS: u32 = 340;
 
 /// Checks narrow steps on a GPU, alone and in company, and wide ones.
 fn check_on_gpu(decoders: impl IntoIterator<Item = (Family, BTreeMap<String, u32>)>) {
@@ -690,7 +694,7 @@ fn check_widths_on_gpu(decoders: impl IntoIterator<Item = (Family, BTreeMap<Stri
         println!("{}", of.0.name);
         narrow_on_gpu(of.clone(), [8, 4, 16, 6, 12][at % 5]);
         let rows = wide[at % wide.len()];
-        wide_on_gpu(&decoder(of, rows, 44, 270), rows);
+        wide_on_gpu(&decoder(of, rows, 44, WIDE_STEPS), rows);
     }
 }
 
@@ -744,19 +748,29 @@ fn a_gpus_rows_beside_a_short_ring_compute_the_function_whatever_the_company() {
     }
 }
 
+/// The fewest and the most tokens of a chunk beside which three more rows fit, so that no chunk of
+/// `tokens` is for a narrower program than the one of `rows` rows.
+fn wide_chunks(tokens: usize, rows: usize) -> Option<[usize; 2]> {
+    let narrower = [512, 272, 128, 64, 32, 16, 8].into_iter().find(|&narrower| narrower < rows)?;
+    let wide = |chunk: &usize| tokens.is_multiple_of(*chunk) || tokens % chunk > narrower;
+    let mut chunks = (narrower + 1..=rows - 3).filter(wide);
+    let least = chunks.next()?;
+    Some([least, chunks.next_back().unwrap_or(least)])
+}
+
+#[test]
+fn steps_on_gpus_are_cut_into_wide_chunks() {
+    for rows in WIDE.into_iter().chain(COPIED_WIDE).chain([100]) {
+        assert!(wide_chunks(WIDE_STEPS as usize, rows as usize).is_some(), "{rows} rows");
+    }
+}
+
 fn wide_on_gpu(decoder: &Decoder, rows: u32) {
     let run = |chunk, company| {
         let vm = decoder.rows_on_cuda(&gpu::cubins(), 100).expect("a VM");
         decoder.on_rows(vm, chunk, company).expect("logits")
     };
-    let tokens = run(9, 0).len();
-    // No step may have so few rows that a narrower program runs it, or the most of it.
-    let narrower =
-        [512, 272, 128, 64, 32, 16, 8].into_iter().find(|&narrower| narrower < rows as usize).expect("wide rows");
-    let wide = |chunk: &usize| tokens.is_multiple_of(*chunk) || tokens % chunk > narrower;
-    let most = rows as usize - 3;
-    let widths = narrower + 1..most;
-    let [least, most] = [widths.clone().find(wide), widths.clone().rfind(wide)].map(|chunk| chunk.expect("a chunk"));
+    let [least, most] = wide_chunks(decoder.near(), rows as usize).expect("chunks");
     let expected = run(least, 0);
     for (chunk, company) in [(least, 0), (least, 3), (most, 0), (most, 3)] {
         assert_eq!(bits(&run(chunk, company)), bits(&expected), "{chunk} of {rows} rows and {company}");
@@ -774,7 +788,7 @@ fn a_gpus_shared_columns_compute_the_function_whatever_the_company() {
     let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
     for (of, rows) in all_deliveries().into_iter().zip([24, 128, 48, 100]) {
         println!("{}", of.0.name);
-        wide_on_gpu(&sharing_columns(of, rows, 44, 270), rows);
+        wide_on_gpu(&sharing_columns(of, rows, 44, WIDE_STEPS), rows);
     }
 }
 
@@ -805,8 +819,7 @@ fn a_gpus_rows_compute_norms_by_the_distance_from_the_mean_whatever_the_company(
 
 #[test]
 fn a_gpus_rows_compute_key_heads_of_many_queries_whatever_the_company() {
-    // More rows would have more blocks than there are workers, which are few here.
-    check_widths_on_gpu(copied(), &[24, 48, 20, 128]);
+    check_widths_on_gpu(copied(), &COPIED_WIDE);
 }
 
 /// Steps whose rows have their own attention: see `prompts.cuh`.
@@ -867,7 +880,7 @@ fn a_gpus_rows_compute_generic_tasks_whatever_the_company() {
     for of in partly_fused() {
         println!("{}", of.0.name);
         narrow_on_gpu(of.clone(), 6);
-        wide_on_gpu(&decoder(of, 24, 44, 270), 24);
+        wide_on_gpu(&decoder(of, 24, 44, WIDE_STEPS), 24);
     }
 }
 

@@ -154,6 +154,12 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
     }
 }
 
+// Nothing is stored behind the memory of a worker.
+static void check_memory() {
+    for (u32 at = RING + AMK_SLOTS * AMK_CHUNK + (AMK_WIDE ? 0 : AMK_ROW_SCRATCH); at < sizeof arena; at++)
+        if (arena[at]) exit(printf("a store %u bytes into the memory, behind its end\n", at - RING));
+}
+
 int main() {
     begin();
     caches.resize(bytes_of(PAGES));
@@ -163,5 +169,6 @@ int main() {
     const u32 long_rows = AMK_ROWS > BLOCK_ROWS ? 30 : AMK_ROWS > 8 ? 11 : 4;
     step<0>({70, 133, 300}, {3, 1, long_rows}), step<1>({70, 133, 300}, {3, 1, long_rows});
     step<0>({0, 126}, {1, 3}), step<1>({0, 126}, {1, 3});
+    check_memory();
     printf("ok\n");
 }

@@ -15,7 +15,9 @@
 #define AMK_WIDE (AMK_ROWS > AMK_NARROW_ROWS)
 #endif
 #define AMK_ROW_WORDS 16384
+#ifndef AMK_ROW_SCRATCH
 #define AMK_ROW_SCRATCH 32768
+#endif
 #define AMK_LAYERS 2
 #ifndef AMK_GROUPS
 #define AMK_GROUPS 1

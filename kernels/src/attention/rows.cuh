@@ -10,12 +10,15 @@
 
 #if AMK_ROWS
 constexpr u32 TURN_BYTES = AMK_HEAD_DIM / 2 * sizeof(float2); // of a row
-// Where a task's own turns are: at the end of the ring's memory, or in the scratch behind it.
+// Where a task's own turns are, and of how many rows: at the end of the ring's memory, or in the
+// scratch behind it.
 #if AMK_WIDE
-constexpr u32 TURNS_AT = WIDE_MEMORY - AMK_ROW_BLOCK * TURN_BYTES;
+constexpr u32 TURNS_AT = WIDE_MEMORY - AMK_ROW_BLOCK * TURN_BYTES, TURNED_ROWS = AMK_ROW_BLOCK;
 #else
-constexpr u32 TURNS_AT = AMK_SLOTS * AMK_CHUNK;
+constexpr u32 TURNS_AT = AMK_SLOTS * AMK_CHUNK,
+              TURNED_ROWS = AMK_OWN_TURNS ? AMK_ROW_SCRATCH / TURN_BYTES : AMK_ROWS;
 #endif
+static_assert(TURNED_ROWS > 0, "the turns of a row must fit the scratch");
 
 template <class A> AMK_DEVICE u8* page_block(const Worker& w, u32 row, u32 layer, u32 head, u32 b) {
     const u64 page = w.p.page_tables[w.s.rows[row].pages + A::entry(b)];
@@ -63,7 +66,7 @@ template <class A> AMK_DEVICE const float2* turns_of(const Worker& w, u32 row, u
     return w.s.rope[row] + A::FIRST_TURN;
 #endif
 }
-// Computes the turns of the task's rows, from `first` on.
+// Computes the turns of the task's rows, from `first` on, TURNED_ROWS at most.
 template <class A> AMK_DEVICE void begin_block(Worker& w, u32 first, u32 end) {
 #if AMK_OWN_TURNS
     constexpr u32 TURNS = A::TURNED / 2;
@@ -79,6 +82,22 @@ template <class A> AMK_DEVICE void begin_block(Worker& w, u32 first, u32 end) {
         w.sync();
     }
 #endif
+}
+
+// Calls `then` for blocks of the rows from `first` on, below `end`, with their turns.
+template <class A, class F> AMK_DEVICE void by_turned_rows(Worker& w, u32 first, u32 end, F then) {
+    if constexpr (AMK_WIDE || TURNED_ROWS >= AMK_ROWS) {
+        begin_block<A>(w, first, end);
+        then(first, end);
+    } else {
+#pragma unroll 1
+        for (u32 last; first < end; first = last) {
+            last = min(first + TURNED_ROWS, end);
+            begin_block<A>(w, first, last);
+            then(first, last);
+            if (last < end) w.sync(); // the next turns take the place of these
+        }
+    }
 }
 
 // Whether a row is the only one of its sequence in this step; rows of a sequence are neighbours.
@@ -183,16 +202,17 @@ template <class A> AMK_DEVICE void append_rows(Worker& w, const Record& r) {
     const u32 end = min(r.aux + r.units, w.p.row_count);
     if (!has_company(w, r.aux, end)) return signal_nothing(w, r);
     w.stamp(TRACE_INPUTS);
-    begin_block<A>(w, r.aux, end);
+    by_turned_rows<A>(w, r.aux, end, [&](u32 first, u32 last) {
 #pragma unroll 1
-    for (u32 item = 2 * r.aux + w.warp; item < 2 * end; item += AMK_WARPS) {
-        const RowHead<A> head = {item / 2, A::GROUP + item % 2};
-        if (any(is_alone(w, head.row))) continue;
-        u8* const block = head.block(w, r);
-        float2 x[A::PER_LANE];
-        load_head<A>(w, r, head, r.aux, x);
-        head.append(w, block, x);
-    }
+        for (u32 item = 2 * first + w.warp; item < 2 * last; item += AMK_WARPS) {
+            const RowHead<A> head = {item / 2, A::GROUP + item % 2};
+            if (any(is_alone(w, head.row))) continue;
+            u8* const block = head.block(w, r);
+            float2 x[A::PER_LANE];
+            load_head<A>(w, r, head, first, x);
+            head.append(w, block, x);
+        }
+    });
     signal(w, r);
 }
 
@@ -340,31 +360,34 @@ template <class A> struct RowShare {
 template <class A>
 AMK_DEVICE void stage_queries(Worker& w, const Record& r, const Waves<A>& waves) {
     constexpr u32 HEADS = AMK_LONE_ROWS ? RowHead<A>::COUNT : A::GROUP; // of a row
-    begin_block<A>(w, 0, w.p.row_count);
+    by_turned_rows<A>(w, 0, w.p.row_count, [&](u32 first, u32 last) {
 #pragma unroll 1
-    for (u32 item = w.warp; item < waves.staged() * HEADS; item += AMK_WARPS) {
-        const RowHead<A> head = {waves.row(item / HEADS), item % HEADS};
-        const bool query = head.is_query();
-        u8* block = nullptr;
-        if (any(!query)) {
-            const u32 pos = w.s.rows[head.row].pos;
-            const bool own = is_alone(w, head.row) && A::owner(pos, split_of<A>(r.aux, head.row));
-            if (any(!own)) continue;
-            block = head.block(w, r);
-        }
-        float2 x[A::PER_LANE];
-        load_head<A>(w, r, head, 0, x);
-        if (any(!query)) {
-            head.append(w, block, x);
-            continue;
-        }
-        const u32 at = Waves<A>::STAGES_ALL ? head.row : item / HEADS;
-        u16* const to =
-            (u16*)w.s.scratch + (at * A::GROUP + head.which) * (A::HEAD_DIM + 8) + 2 * w.lane;
+        for (u32 item = w.warp; item < waves.staged() * HEADS; item += AMK_WARPS) {
+            const RowHead<A> head = {waves.row(item / HEADS), item % HEADS};
+            if (TURNED_ROWS < AMK_ROWS && any(head.row < first || head.row >= last)) continue;
+            const bool query = head.is_query();
+            u8* block = nullptr;
+            if (any(!query)) {
+                const u32 pos = w.s.rows[head.row].pos;
+                const bool own =
+                    is_alone(w, head.row) && A::owner(pos, split_of<A>(r.aux, head.row));
+                if (any(!own)) continue;
+                block = head.block(w, r);
+            }
+            float2 x[A::PER_LANE];
+            load_head<A>(w, r, head, first, x);
+            if (any(!query)) {
+                head.append(w, block, x);
+                continue;
+            }
+            const u32 at = Waves<A>::STAGES_ALL ? head.row : item / HEADS;
+            u16* const to =
+                (u16*)w.s.scratch + (at * A::GROUP + head.which) * (A::HEAD_DIM + 8) + 2 * w.lane;
 #pragma unroll
-        for (int j = 0; j < A::PER_LANE; j++)
-            if (A::has(w.lane, j)) *(u32*)(to + 64 * j) = pack_bf16(x[j].x, x[j].y);
-    }
+            for (int j = 0; j < A::PER_LANE; j++)
+                if (A::has(w.lane, j)) *(u32*)(to + 64 * j) = pack_bf16(x[j].x, x[j].y);
+        }
+    });
     w.sync();
 }
 

@@ -210,7 +210,7 @@ impl Decoder {
     }
 
     /// Steps from position 0 on.
-    fn near(&self) -> usize {
+    pub fn near(&self) -> usize {
         self.tokens.len() - FAR as usize
     }
 
