@@ -219,3 +219,26 @@ task t0: append(mut b0[pos..pos+2, ..]) rows 0..2 signal e0
     );
     assert_eq!(decide(&text), NONE);
 }
+
+/// Each task has a counter, and each counter a clock of the thousands of chains before it.
+#[test]
+fn chains_of_many_tickets_are_named() {
+    let (width, depth) = (2000, 12);
+    let task = |layer: usize, n: usize| {
+        let of_before = |d| format!("e{}[{}] >= 1", layer - 1, (n + d) % width);
+        let waits = (0..3).filter(|_| layer > 0).map(of_before).collect::<Vec<_>>().join(", ");
+        let wait = if layer > 0 { " wait " } else { "" };
+        format!("task t{}:{wait}{waits} signal e{layer}[{n}]", 1 + layer * width + n)
+    };
+    let text = format!(
+        "program @tickets\npositions 1\ninstruction i0 \"ops::fill\" fill() -> (y)\nbuffer b0 @y output f32[4]\n\
+         {}task t0: fill() -> (b0[..])\n{}ticket 8: {}\n",
+        lines((0..depth).map(|layer| format!("event e{layer} @e{layer}[{width}]"))),
+        lines((0..depth).flat_map(|layer| (0..width).map(move |n| task(layer, n)))),
+        (0..=width * depth).map(|task| format!("t{task}")).collect::<Vec<_>>().join(" "),
+    );
+    assert_eq!(decide(&text), [114]);
+    let rejected = verify(parse(&text).unwrap()).map(drop).unwrap_err().to_string();
+    assert!(rejected.contains(" chains of tickets take too much memory"), "{rejected}");
+    assert!(rejected.contains("use static queues"), "{rejected}");
+}

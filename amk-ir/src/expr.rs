@@ -95,6 +95,8 @@ impl EvalError {
 
 /// Terms of a normal form at most.
 const MOST_TERMS: usize = 4096;
+/// Its size at most, see `Polynomial::size`.
+const MOST_ATOMS: usize = 1 << 16;
 
 /// A parse error: its byte offset and the expected syntax.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -188,10 +190,16 @@ impl Expr {
     }
 
     /// Whether both have the same value for all values of their names, as far as the normal form
-    /// shows. One of very many terms shows nothing.
+    /// shows. One that is very large, or has numbers beyond 64 bits, shows nothing.
     pub fn same(&self, other: &Self) -> bool {
         self == other
             || Polynomial::of(self).zip(Polynomial::of(other)).is_some_and(|(normal, of_other)| normal == of_other)
+    }
+
+    /// Whether it is at least `other` wherever no name is negative, as far as the normal forms show.
+    pub(crate) fn is_at_least(&self, other: &Self) -> bool {
+        let difference = Polynomial::of(self).zip(Polynomial::of(other)).and_then(|(of, less)| of.plus(&less, -1));
+        difference.is_some_and(|difference| difference.is_never_negative())
     }
 
     /// Reads an expression: names, numbers, `+ - * / /^ %`, `max(a, b)` and parentheses.
@@ -221,7 +229,7 @@ fn apply(op: Op, a: i64, b: i64) -> Result<i64, EvalError> {
         Op::Mul => a.checked_mul(b),
         Op::Div | Op::CeilDiv | Op::Rem if b == 0 => return Err(EvalError::DivisionByZero),
         Op::Div => a.checked_div_euclid(b),
-        Op::CeilDiv => a.checked_add(b - 1).and_then(|s| s.checked_div_euclid(b)),
+        Op::CeilDiv => b.checked_sub(1).and_then(|less| a.checked_add(less)).and_then(|sum| sum.checked_div_euclid(b)),
         Op::Rem => a.checked_rem_euclid(b),
         Op::Max => Some(a.max(b)),
     };
@@ -416,50 +424,58 @@ impl Polynomial {
         Self(BTreeMap::from([(vec![atom], 1)]))
     }
 
-    /// The normal form; `None` over [`MOST_TERMS`].
+    /// Number of atoms, also of those within others, and of terms.
+    fn size(&self) -> usize {
+        let of = |atom: &Atom| match atom {
+            Atom::Name(_) => 1,
+            Atom::Opaque(_, a, b) => 1 + a.size() + b.size(),
+        };
+        self.0.keys().map(|product| 1 + product.iter().map(of).sum::<usize>()).sum()
+    }
+
+    /// The normal form; `None` over [`MOST_TERMS`] or [`MOST_ATOMS`], and where a number in it does
+    /// not fit 64 bits.
     fn of(expr: &Expr) -> Option<Self> {
         let normal = match expr {
             Expr::Const(c) => Self::constant(*c),
             Expr::Name(name) => Self::atom(Atom::Name(name.clone())),
-            Expr::Binary(op, a, b) => {
-                let (a, b) = (Self::of(a)?, Self::of(b)?);
-                match op {
-                    Op::Add => a.plus(&b, 1),
-                    Op::Sub => a.plus(&b, -1),
-                    Op::Mul => a.times(&b)?,
-                    Op::Div | Op::CeilDiv => a.over(&b).unwrap_or_else(|| Self::atom(Atom::Opaque(*op, a, b))),
-                    Op::Rem if a.over(&b).is_some() => Self::constant(0),
-                    Op::Rem => Self::atom(Atom::Opaque(*op, a, b)),
-                    Op::Max => match a.plus(&b, -1).as_constant() {
-                        Some(more) => {
-                            if more < 0 {
-                                b
-                            } else {
-                                a
-                            }
-                        }
-                        None if b < a => Self::atom(Atom::Opaque(*op, b, a)),
-                        None => Self::atom(Atom::Opaque(*op, a, b)),
-                    },
-                }
-            }
+            Expr::Binary(op, a, b) => Self::of(a)?.combined(*op, Self::of(b)?)?,
         };
-        (normal.0.len() <= MOST_TERMS).then_some(normal)
+        (normal.0.len() <= MOST_TERMS && normal.size() <= MOST_ATOMS).then_some(normal)
     }
 
-    fn plus(&self, other: &Self, sign: i64) -> Self {
+    fn combined(self, op: Op, other: Self) -> Option<Self> {
+        Some(match op {
+            Op::Add => self.plus(&other, 1)?,
+            Op::Sub => self.plus(&other, -1)?,
+            Op::Mul => self.times(&other)?,
+            Op::Div | Op::CeilDiv => self.over(&other).unwrap_or_else(|| Self::atom(Atom::Opaque(op, self, other))),
+            Op::Rem if self.over(&other).is_some() => Self::constant(0),
+            Op::Rem => Self::atom(Atom::Opaque(op, self, other)),
+            Op::Max => match self.plus(&other, -1)?.as_constant() {
+                Some(more) if more < 0 => other,
+                Some(_) => self,
+                None if other < self => Self::atom(Atom::Opaque(op, other, self)),
+                None => Self::atom(Atom::Opaque(op, self, other)),
+            },
+        })
+    }
+
+    fn plus(&self, other: &Self, sign: i64) -> Option<Self> {
         let mut sum = self.0.clone();
         for (product, c) in &other.0 {
             let entry = sum.entry(product.clone()).or_default();
-            *entry = entry.saturating_add(c.saturating_mul(sign));
+            *entry = entry.checked_add(c.checked_mul(sign)?)?;
         }
         sum.retain(|_, c| *c != 0);
-        Self(sum)
+        Some(Self(sum))
     }
 
-    /// The product; `None` where it would have over [`MOST_TERMS`] before like terms are summed.
+    /// The product; `None` where it would be too large before like terms are summed.
     fn times(&self, other: &Self) -> Option<Self> {
-        if self.0.len().saturating_mul(other.0.len()) > MOST_TERMS {
+        let terms = self.0.len().checked_mul(other.0.len())?;
+        let size = self.size() * other.0.len() + other.size() * self.0.len();
+        if terms > MOST_TERMS || size > MOST_ATOMS {
             return None;
         }
         let mut out: BTreeMap<Vec<Atom>, i64> = BTreeMap::new();
@@ -468,7 +484,7 @@ impl Polynomial {
                 let mut product = [p.as_slice(), q.as_slice()].concat();
                 product.sort();
                 let sum = out.entry(product).or_default();
-                *sum = sum.saturating_add(a.saturating_mul(*b));
+                *sum = sum.checked_add(a.checked_mul(*b)?)?;
             }
         }
         out.retain(|_, c| *c != 0);
@@ -484,10 +500,19 @@ impl Polynomial {
             for atom in product {
                 rest.remove(rest.iter().position(|a| a == atom)?);
             }
-            (k % c == 0).then_some(())?;
-            out.insert(rest, k / c);
+            (k.checked_rem(*c)? == 0).then_some(())?;
+            out.insert(rest, k.checked_div(*c)?);
         }
         Some(Self(out))
+    }
+
+    /// Whether no value is negative where no name's is, as the signs show.
+    fn is_never_negative(&self) -> bool {
+        let of = |atom: &Atom| match atom {
+            Atom::Name(_) => true,
+            Atom::Opaque(_, a, b) => a.is_never_negative() && b.is_never_negative(),
+        };
+        self.0.iter().all(|(product, c)| *c >= 0 && product.iter().all(of))
     }
 }
 
@@ -525,6 +550,33 @@ mod tests {
         }
         let wide = parse(&["(A + B + C + D + E + F + G)"; 30].join(" * "));
         assert!(wide.same(&wide) && !wide.same(&parse("A")));
+    }
+
+    #[test]
+    fn nested_quotients_of_any_depth_take_little() {
+        let deep = (0..48).fold("A / 3".to_owned(), |inner, _| format!("({inner}) / 3 * (A + B)"));
+        let deep = parse(&deep);
+        assert!(deep.same(&deep) && !deep.same(&parse("A")));
+    }
+
+    #[test]
+    fn numbers_beyond_64_bits_show_nothing() {
+        let large = "(A * 9223372036854775807 - B * 9223372036854775807)";
+        assert!(!parse(&format!("{large} - B")).same(&parse(&format!("{large} + {large}"))));
+        for text in ["A * -9223372036854775808 / -1", "A * -9223372036854775808 % -1"] {
+            assert!(!parse(text).same(&parse("A")), "{text}");
+        }
+        assert_eq!(apply(Op::CeilDiv, 0, i64::MIN), Err(EvalError::Overflow));
+    }
+
+    #[test]
+    fn signs_of_a_normal_form_bound_it() {
+        for (a, b) in [("n + T", "n"), ("(n + 1) * D", "n * D"), ("A + B / 2", "A"), ("n", "n")] {
+            assert!(parse(a).is_at_least(&parse(b)), "{a} >= {b}");
+        }
+        for (a, b) in [("n", "n + T"), ("A", "B"), ("A + (B - C) / 2", "A"), ("n * (N - n)", "0")] {
+            assert!(!parse(a).is_at_least(&parse(b)), "{a}, {b}");
+        }
     }
 
     #[test]

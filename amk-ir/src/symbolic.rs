@@ -7,8 +7,8 @@
 //!
 //! 1. *Whole*: `..` is the operand.
 //! 2. *Steps*: `lo(0) = 0`, `hi(g) = lo(g + step)` and `lo(extent of g) = extent of the dimension`
-//!    as polynomials, where the step divides the grid's extent or is a tile, whose last one is cut
-//!    to fit. Each grid variable steps in one dimension.
+//!    as polynomials, and `hi - lo` has no negative term, where the step divides the grid's extent
+//!    or is a tile, whose last one is cut to fit. Each grid variable steps in one dimension.
 //! 3. *Position*: `pos`, and `0..pos + 1`, of a dimension that holds the positions: the lowering
 //!    bounds them by its extent.
 //! 4. *Search*: all small dims that meet the multiples, tile by tile. A counterexample is an error.
@@ -113,6 +113,7 @@ fn steps(signature: &Signature, grid: &GridSig, extent: &Expr, lo: &Expr, hi: &E
         && only
         && at(Expr::Const(0)).same(&Expr::Const(0))
         && hi.same(&at(next))
+        && hi.is_at_least(lo)
         && at(grid.extent.clone()).same(extent)
 }
 
@@ -401,6 +402,14 @@ mod tests {
             assert!(operands(&signature).iter().all(|operand| proved(&signature, operand)));
             assert_eq!(codes(&signature), [""; 0]);
         }
+    }
+
+    #[test]
+    fn steps_that_go_back_are_not_proved() {
+        let back = "n+n*(N-n)..n+T+(n+T)*(N-(n+T))";
+        let signature = signature((&["N"], &[".."]), (&["N"], &[back]), &[("n", "N", "T")], &[]);
+        assert!(operands(&signature).iter().any(|operand| !proved(&signature, operand)));
+        assert_eq!(codes(&signature), ["AMK0621"]);
     }
 
     #[test]

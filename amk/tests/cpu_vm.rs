@@ -62,6 +62,24 @@ fn negate(x: &Tensor) -> Tensor {
     Tensor::new(x.shape(), x.data().iter().map(|x| -x).collect()).unwrap()
 }
 
+/// Numbers.
+#[instruction(op = "fill", shape = "-> y: [1, 4]", task = "y[.., ..] <-")]
+fn fill() -> Tensor {
+    Tensor::new(&[1, 4], vec![1.0, 2.0, 3.0, 4.0]).unwrap()
+}
+
+/// The same of a row.
+#[instruction(op = "fill_row", shape = "-> y: [4]", task = "y[..] <-")]
+fn fill_row() -> Tensor {
+    Tensor::from([1.0, 2.0, 3.0, 4.0])
+}
+
+/// Writes a row of a head.
+#[instruction(op = "keep_of", shape = "s: [G, C, D], x: [D]", task = "s[.., pos..pos+1, ..] <- x[..]")]
+fn keep_of(s: &mut State, x: &Tensor, pos: Pos) {
+    s.row_mut([0, pos.index()]).copy_from_slice(x.data());
+}
+
 /// The token after a token.
 #[instruction(op = "following", shape = "token: [1] -> next: [1]", task = "next[..] <- token[..]")]
 fn following(token: Token) -> Token {
@@ -88,6 +106,7 @@ instruction i7 "all::fail" fail(x) -> (y)
 instruction i8 "all::negate" negate(x) -> (y)
 instruction i9 "all::gone" gone(x) -> (y)
 instruction i10 "all::following" following(token) -> (next)
+instruction i11 "all::fill" fill() -> (y)
 buffer b0 @token input u32[1]
 buffer b1 @w weight f32[4]
 "#;
@@ -124,6 +143,49 @@ task t1: CALL(b2[..]) -> (b3[..]) wait e0 >= 1
 worker w0: t0
 worker w1: t1
 ";
+
+/// A task with `count` local buffers of 2^60 bytes.
+fn large_locals(count: usize) -> String {
+    let places: Vec<String> = (0..=count).map(|n| format!("b{}[0, 0..4]", n + 3)).collect();
+    let calls = places.windows(2).map(|pair| format!(" then negate({}) -> ({})", pair[0], pair[1]));
+    let locals = (0..count).map(|n| format!("buffer b{} @l{n} local f32[268435456, 1073741824]\n", n + 4));
+    format!(
+        "buffer b2 @x output f32[4]\nbuffer b3 @y activation f32[1, 4]\n{}task t0: spread(b1[..], b0[..]) -> (b2[..])\n\
+         task t1: fill() -> (b3[.., ..]){}\nworker w0: t0 t1\n",
+        locals.collect::<String>(),
+        calls.collect::<String>(),
+    )
+}
+
+#[test]
+fn local_memory_beyond_the_address_space_is_refused() {
+    let error = threads(&large_locals(15)).map(drop).unwrap_err();
+    assert!(matches!(error, VmError::Memory { .. }), "{error}");
+    let program = amk::ir::text::parse(&format!("{HEAD}{}", large_locals(16))).unwrap();
+    let rejected = verify(program).map(drop).unwrap_err().to_string();
+    assert!(rejected.contains("AMK0110"), "{rejected}");
+}
+
+#[test]
+fn a_pool_of_pages_beyond_the_address_space_is_refused() {
+    let text = r#"
+program @pages
+positions 1
+rows 1
+instruction i0 "all::keep_of" keep_of(x) -> (s) { pos }
+instruction i1 "all::fill_row" fill_row() -> (y)
+buffer b0 @s state f32[1073741824, 1, 268435456]
+buffer b1 @x activation f32[1, 4]
+buffer b2 @y output f32[1, 4]
+task t0: fill_row() -> (b1[.., ..]) rows 0..1 then keep_of(b1[.., ..]) -> (b0[1000, pos, 0..4]) {pos} rows 0..1
+task t1: fill_row() -> (b2[.., ..]) rows 0..1
+worker w0: t0 t1
+"#;
+    let verified = verify(amk::ir::text::parse(text).unwrap()).unwrap_or_else(|rejected| panic!("{rejected}"));
+    let vm = Vm::with(verified, &Bindings::new(), &Registry::linked().unwrap(), Options::default());
+    let error = vm.map(drop).unwrap_err();
+    assert!(matches!(error, VmError::Memory { .. }), "{error}");
+}
 
 #[test]
 fn what_a_task_hands_on_in_bf16_is_rounded() {

@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 
 /// Calls and assignments of an unrolled function.
 const MOST_STATEMENTS: u64 = 65_536;
+/// Rounds of loops that are counted one by one, in all branches together.
+const MOST_ROUNDS: u64 = 4 * MOST_STATEMENTS;
 /// Calls of all tasks.
 const MOST_CALLS: u64 = 524_288;
 /// Calls that run in one task.
@@ -27,7 +29,7 @@ const LARGER_BLOCKS: &str = "choose larger blocks of rows, as `rows(most = 64, b
 
 /// Refuses an instance whose loops unroll to more statements than a program may have.
 pub(super) fn statements(graph: &Graph, instance: &str, dims: &BTreeMap<String, i64>) -> Result<(), GraphError> {
-    let mut count = Count { dims, indices: BTreeMap::new(), longest: None };
+    let mut count = Count { dims, indices: BTreeMap::new(), longest: None, left: MOST_ROUNDS };
     let statements = count.of(&graph.body);
     if statements <= MOST_STATEMENTS {
         return Ok(());
@@ -47,6 +49,8 @@ struct Count<'g> {
     indices: BTreeMap<String, i64>,
     /// The most rounds of a loop, and its head.
     longest: Option<(u64, String)>,
+    /// Rounds that may still be counted one by one.
+    left: u64,
 }
 
 impl Count<'_> {
@@ -72,11 +76,13 @@ impl Count<'_> {
         }
         let mut sum = 0u64;
         for round in 0..rounds {
-            self.indices.insert(index.to_owned(), round as i64);
-            sum = sum.saturating_add(self.of(body).max(1));
-            if sum > MOST_STATEMENTS {
+            if sum > MOST_STATEMENTS || self.left == 0 {
+                sum = sum.max(MOST_STATEMENTS + 1);
                 break;
             }
+            self.left -= 1;
+            self.indices.insert(index.to_owned(), round as i64);
+            sum = sum.saturating_add(self.of(body).max(1));
         }
         self.indices.remove(index);
         sum
@@ -186,7 +192,7 @@ mod tests {
 
     fn count(body: &[Node]) -> u64 {
         let dims = BTreeMap::from([("N".to_owned(), 2_000_000_000)]);
-        Count { dims: &dims, indices: BTreeMap::new(), longest: None }.of(body)
+        Count { dims: &dims, indices: BTreeMap::new(), longest: None, left: MOST_ROUNDS }.of(body)
     }
 
     #[test]
@@ -194,6 +200,12 @@ mod tests {
         assert_eq!(count(&body(&[("i", "3"), ("j", "5")])), 15);
         assert_eq!(count(&body(&[("i", "4"), ("j", "i + 1")])), 1 + 2 + 3 + 4);
         assert_eq!(count(&body(&[("i", "N"), ("j", "N"), ("k", "N")])), u64::MAX);
+    }
+
+    #[test]
+    fn rounds_of_many_loops_are_counted_to_a_limit() {
+        let triangles: Vec<Node> = (0..100_000).flat_map(|_| body(&[("i", "65536"), ("j", "i * 0")])).collect();
+        assert!(count(&triangles) > MOST_STATEMENTS);
     }
 
     #[test]

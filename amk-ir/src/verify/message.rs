@@ -247,7 +247,12 @@ fn too_much(what: TooMuch, names: Names<'_>) -> Words {
             "it shares bytes with another buffer, so they are followed byte by byte at every position".into(),
             "give the buffer a separate place, or use tiles of whole rows".into(),
         ),
-        TooMuch::Clocks { workers, counters } => (
+        TooMuch::Clocks { workers, counters, tickets: true } => (
+            format!("{counters} counters between {workers} chains of tickets take too much memory to follow"),
+            "any worker takes the next ticket, so that only signals order the tasks of different chains".into(),
+            "use static queues, larger blocks of rows or tiles, or split the program".into(),
+        ),
+        TooMuch::Clocks { workers, counters, tickets: false } => (
             format!("{counters} counters between {workers} workers take too much memory to follow"),
             "for each counter, and each worker, it is known which of its tasks have finished".into(),
             "use fewer workers or counters, or split the program".into(),

@@ -120,8 +120,9 @@
 //!   2^14 rows.
 //! * How far workers run ahead of each other is followed for 16 steps; beyond that an order counts
 //!   as not proven.
-//! * Work beyond the budget (`budget`), in proportion to the program's size: AMK0114. No lowering
-//!   comes near.
+//! * Work beyond the budget (`budget`), in proportion to the program's size: AMK0114. Lowerings
+//!   with static queues do not come near; with tickets, under which any worker may run any task,
+//!   those of thousands of small tasks exceed it.
 //! * Packets whose tiles move, in pipelined tickets of several workers (AMK0505).
 //! * A bound that crosses at some position is refused even where the tile would be empty.
 //! * Tables need `steps barrier`, rows that a table decides no packets, no place, no state and
@@ -170,7 +171,7 @@ pub use violation::{
 };
 
 use crate::certificate::Period;
-use crate::{BufferId, Constants, Program, Steps};
+use crate::{BufferId, Constants, Program, Queues, Steps};
 use budget::Budget;
 use core::fmt;
 use found::Found;
@@ -433,8 +434,9 @@ impl Verifier {
             self.clocks.compute(order, copies, &mut self.simulation, budget.clocks);
         }
         if places > budget.clocks || self.clocks.is_full() {
-            let (workers, counters) = (program.queues.workers(), self.sync.counters());
-            budget.spend(u64::MAX, TooMuch::Clocks { workers, counters });
+            let tickets = matches!(program.queues, Queues::Ticket { .. });
+            let workers = if tickets { self.clocks.chains() } else { program.queues.workers() };
+            budget.spend(u64::MAX, TooMuch::Clocks { workers, tickets, counters: self.sync.counters() });
             return;
         }
         let mut judge = Judge {

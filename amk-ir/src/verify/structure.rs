@@ -79,7 +79,8 @@ impl Structure {
                 }
             }
         }
-        if local_bytes > program.limits.local_bytes {
+        // No memory has as many as 64 bits count.
+        if local_bytes > program.limits.local_bytes || local_bytes == u64::MAX {
             let available = program.limits.local_bytes;
             found.push(Violation::Capacity(Capacity::Local { task: id, needed: local_bytes, available }));
         }

@@ -560,8 +560,10 @@ pub enum TooMuch {
     },
     /// The clocks of each counter: the finished tasks of each worker that it stands for.
     Clocks {
-        /// Workers, or chains of tickets.
+        /// Workers, or chains of tickets as far as they were followed.
         workers: u32,
+        /// Whether they are chains of tickets.
+        tickets: bool,
         /// Counters.
         counters: u32,
     },

@@ -71,6 +71,12 @@ impl Shape {
         self.dims[..usize::from(self.rank)][dim] = extent;
     }
 
+    /// The same with another extent of dimension `dim`, which exists.
+    pub(crate) fn with(mut self, dim: usize, extent: usize) -> Result<Self, ShapeError> {
+        self.set(dim, extent);
+        Self::new(&self)
+    }
+
     /// The extents of the box that the ranges cut out.
     pub(crate) fn of_ranges(ranges: &[core::ops::Range<usize>]) -> Self {
         let mut shape = Self { rank: ranges.len() as u8, dims: [0; MAX_RANK] };

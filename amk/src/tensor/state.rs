@@ -115,8 +115,7 @@ impl State {
     /// The handle of a pool of pages for states of this shape and group, whose dimension `dim` is
     /// that of positions. `None` when there is not enough memory.
     pub(crate) fn pool(pages: usize, shape: Shape, (dim, group): (usize, usize), dtype: DType) -> Option<Self> {
-        let mut page = shape;
-        page.set(dim, PAGE);
+        let page = shape.with(dim, PAGE).ok()?;
         let elements = page.elements();
         let bytes = pages.checked_mul(elements)?.checked_mul(size_of::<f32>())?;
         let cells = Arc::new(Cells::zeroed(bytes)?);

@@ -2,6 +2,7 @@
 
 use super::area::Moment;
 use super::error::{Stall, VmError};
+use super::memory::of_counters;
 use super::observer::Observer;
 use super::packets::overlap_at;
 use super::plan::{Plan, WaitPlan};
@@ -74,7 +75,7 @@ impl Engine {
         let bytes = plan.memory.local_bytes;
         let out_of_memory = || VmError::Memory { buffer: "local buffers".to_owned(), bytes: bytes as u64 };
         let locals = (0..workers).map(|_| Cells::zeroed(bytes).ok_or_else(out_of_memory)).collect::<Result<_, _>>()?;
-        let counters = plan.fan_in.iter().map(|_| Counter::default()).collect();
+        let counters = of_counters(plan.fan_in.len())?.into();
         let counted = if verified.program().tables.is_empty() { 0 } else { plan.fan_in.len() };
         let wanted = (0..counted).map(|_| AtomicU64::new(0)).collect();
         let cores = std::thread::available_parallelism().map_or(1, usize::from);

@@ -35,7 +35,7 @@ impl Memory {
     pub(super) fn new(program: &Program, bindings: &Bindings, pages: Option<&PoolSize>) -> Result<Self, VmError> {
         let pages = program.rows.map(|rows| Paged::new(program, rows, pages)).transpose()?;
         let arena = arena(program)?;
-        let (locals, local_bytes) = locals(program);
+        let (locals, local_bytes) = locals(program)?;
         let mut memory = Self {
             bound: Vec::with_capacity(program.buffers.len()),
             local_bytes,
@@ -127,6 +127,15 @@ fn allocate(name: &str, bytes: u64) -> Result<Arc<Cells>, VmError> {
     cells.map(Arc::new).ok_or_else(|| out_of_memory(name, bytes))
 }
 
+/// A value for each counter, of which a program may have very many.
+pub(super) fn of_counters<T: Default>(count: usize) -> Result<Vec<T>, VmError> {
+    let mut values = Vec::new();
+    let bytes = count.saturating_mul(size_of::<T>()) as u64;
+    values.try_reserve_exact(count).map_err(|_| out_of_memory("counters", bytes))?;
+    values.resize_with(count, T::default);
+    Ok(values)
+}
+
 /// The memory that placed buffers share.
 fn arena(program: &Program) -> Result<Option<Arc<Cells>>, VmError> {
     let ends =
@@ -157,22 +166,24 @@ fn cells(buffer: &Buffer, arena: Option<&Arc<Cells>>) -> Result<(Arc<Cells>, usi
 
 /// The offset of each local buffer in its worker's memory, and the size of that memory: a task's
 /// buffers lie one after the other, and the next task starts again at 0.
-fn locals(program: &Program) -> (Vec<usize>, usize) {
+fn locals(program: &Program) -> Result<(Vec<usize>, usize), VmError> {
     let mut offsets = vec![None; program.buffers.len()];
     let mut most = 0;
     for task in &program.tasks {
-        let mut next = 0;
+        let mut next = 0usize;
         for operand in task.calls.iter().flat_map(|call| &call.operands) {
             let buffer = &program.buffers[operand.buffer.index()];
             let offset = &mut offsets[operand.buffer.index()];
             if buffer.kind == BufferKind::Local && offset.is_none() {
                 *offset = Some(next);
-                next += (buffer.bytes() as usize).next_multiple_of(Cells::ALIGN);
+                let bytes = usize::try_from(buffer.bytes()).ok();
+                let end = bytes.and_then(|bytes| next.checked_add(bytes)?.checked_next_multiple_of(Cells::ALIGN));
+                next = end.ok_or_else(|| out_of_memory(&buffer.name, buffer.bytes()))?;
             }
         }
         most = most.max(next);
     }
-    (offsets.into_iter().map(Option::unwrap_or_default).collect(), most)
+    Ok((offsets.into_iter().map(Option::unwrap_or_default).collect(), most))
 }
 
 pub(super) fn misshaped(buffer: &Buffer, found: &[usize]) -> Result<(), VmError> {

@@ -3,7 +3,7 @@
 
 use super::area::Area;
 use super::error::{Role, VmError};
-use super::memory::{Bound, Memory};
+use super::memory::{Bound, Memory, of_counters};
 use super::packets::Packets;
 use super::table::{PickedWeight, RoutedArea, RoutedTask, Table};
 use crate::registry::{Frame, Function, Registry};
@@ -92,7 +92,7 @@ impl Plan {
         let (bases, counters) = program.counter_bases();
         let tables = Table::all(program, &memory, &bases)?;
         let counter = |element: amk_ir::Element| bases[element.event.index()] as usize + element.index as usize;
-        let mut fan_in = vec![0; counters as usize + packets.writers()];
+        let mut fan_in = of_counters(counters as usize + packets.writers())?;
         let mut tasks = Vec::with_capacity(program.tasks.len());
         for (index, task) in program.tasks.iter().enumerate() {
             let id = TaskId::from(index);
