@@ -175,11 +175,16 @@ fn ffn_size(fields: &mut Fields, import: &Import) -> usize {
         return stated;
     }
     let part = stated * 2 / 3;
-    if without_factor {
-        return part;
+    let width = if without_factor {
+        part
+    } else {
+        // As in Python, a float is cut off; a factor out of range gives a shape that no tensor has.
+        ((factor * part as f64) as usize).min(MAX_DIMENSION as usize).next_multiple_of(multiple)
+    };
+    if width == 0 {
+        fields.refuse("intermediate_size", &stated.into(), format!("`{}` makes it 0", rounding.switch));
     }
-    // As in Python, a float is cut off; a factor out of range gives a shape that no tensor has.
-    ((factor * part as f64) as usize).min(MAX_DIMENSION as usize).next_multiple_of(multiple)
+    width
 }
 
 /// The flags of each layer: listed, or as [`Unlisted`] says.
@@ -191,7 +196,7 @@ fn layer_flags(fields: &mut Fields, import: &Import, layers: usize) -> BTreeMap<
         let found: Option<Vec<bool>> = list.as_array().and_then(|list| list.iter().map(kind).collect());
         let found = found.filter(|found| found.len() == layers);
         if found.is_none() {
-            fields.refuse(flag.field, &list, "expected a known kind for each layer");
+            fields.refuse(flag.field, &list, format!("expected a known kind for each of the {layers} layers"));
         }
         found.unwrap_or_default()
     });
@@ -333,7 +338,7 @@ fn activation(fields: &mut Fields, import: &Import) -> Activation {
         "gelu_pytorch_tanh" | "gelu_new" => Activation::GeluTanh,
         "relu2" => Activation::ReluSquared,
         _ => {
-            let reason = "this activation is not modelled; silu, gelu and relu2 are";
+            let reason = format!("this activation is not modelled; `{}` is", import.activation.name());
             fields.refuse(import.activation_field, &name.into(), reason);
             import.activation
         }

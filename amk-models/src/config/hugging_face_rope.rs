@@ -26,14 +26,15 @@ pub(super) fn rope(config: &mut Fields, import: &Import, head_dim: usize, contex
     let inner_original = inner.size("original_max_position_embeddings", MAX_LENGTH);
     let original_context = original.or(inner_original).unwrap_or(context_len) as f64;
     if import.local.is_some() {
-        refuse_old_name(&mut inner);
+        refuse_unread(&mut inner);
     }
     let scaling = scaling(&mut inner, original_context, context_len as f64);
     for (key, value) in inner.take_rest() {
         inner.refuse_unknown(&key, &value, "this parameter is not one of the scaling's");
     }
     let rotary_dims = rotated(part, rotation, head_dim);
-    if !scaling.fits(rotary_dims) {
+    // An odd part is refused for itself.
+    if rotary_dims.is_multiple_of(2) && !scaling.fits(rotary_dims) {
         inner.refuse(
             "long_factor",
             &Value::Null,
@@ -143,9 +144,12 @@ fn agreeing(inner: &mut Fields, field: &str, outer: Option<f64>) -> Option<f64> 
     found.or(outer)
 }
 
-/// Refuses a scaling by its old name alone, which transformers ignores in classes whose layers have
-/// bases of two kinds: it scales nothing then, which nobody who names a scaling means.
-fn refuse_old_name(inner: &mut Fields) {
+/// Refuses what transformers ignores in classes whose layers have bases of two kinds, and nobody
+/// means who says it: a scaling by its old name alone, and a yarn whose bounds are not rounded.
+fn refuse_unread(inner: &mut Fields) {
+    if let Some(exact) = inner.peek("truncate").filter(|value| **value != Value::Bool(true)).cloned() {
+        inner.refuse("truncate", &exact, "transformers rounds the bounds in models of this architecture all the same");
+    }
     let old = inner.peek("type").filter(|old| old.as_str().is_some_and(|name| name != "default")).cloned();
     if let (Some(old), None) = (old, inner.peek("rope_type")) {
         inner.refuse("type", &old, "transformers reads `rope_type` alone in models of this architecture");

@@ -245,12 +245,15 @@ fn layers_of_two_kinds_are_listed_or_follow_from_a_period() {
     assert_eq!(sliding("smollm3", json!({})), [1, 1, 1, 0, 1]);
     assert_eq!(sliding("smollm3", json!({"no_rope_layers": null, "no_rope_layer_interval": 2})), [1, 0, 1, 0, 1]);
     let kinds = |kinds: Value| json!({ "layer_types": kinds });
-    refused("olmo3", kinds(json!(["full_attention"])), "layer_types", "each layer");
+    refused("olmo3", kinds(json!(["full_attention"])), "layer_types", "each of the 4 layers");
     let chunked = kinds(json!(["full_attention", "full_attention", "chunked_attention", "full_attention"]));
     refused("olmo3", chunked, "layer_types", "known kind");
     refused("smollm3", kinds(json!(["sliding_attention"])), "layer_types", "full attention");
     let old_name = json!({"rope_scaling": {"type": "linear", "factor": 2.0}});
     refused("olmo3", old_name, "rope_scaling.type", "`rope_type` alone");
+    let yarn = |truncate: bool| json!({"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "truncate": truncate}});
+    assert!(read(&changed("olmo3", yarn(true))).is_ok());
+    refused("olmo3", yarn(false), "rope_scaling.truncate", "all the same");
 }
 
 #[test]
@@ -265,6 +268,7 @@ fn layers_of_lfm2_attend_where_the_config_says() {
     assert_eq!(width(json!({})), 48);
     assert_eq!(width(json!({"block_ffn_dim_multiplier": 1.1})), 64);
     assert_eq!(width(json!({"block_auto_adjust_ff_dim": false})), 72);
+    refused("lfm2", json!({"block_ff_dim": 1}), "intermediate_size", "`block_auto_adjust_ff_dim` makes it 0");
 }
 
 #[test]
