@@ -48,6 +48,10 @@ impl LoadArgs {
             if checkpoint.config.quantises_activations() {
                 eprintln!("{UNQUANTISED}");
             }
+            let left = &checkpoint.generation.left;
+            if !left.is_empty() {
+                eprintln!("not applied, of the model's generation_config.json: {}", left.join(", "));
+            }
         }
         Ok(model)
     }

@@ -410,11 +410,20 @@ fn lines_have_options_of_their_own() {
     let ended = of_stop(stop.clone());
     assert!(ended.len() < greedy.len() && greedy.starts_with(&ended), "{ended:?} of {greedy:?}");
     assert_eq!(of_stop(format!("[{stop}]")), ended);
+    let of_seed = |seed: &str, options: &[&str]| texts(&[&prompt(&format!(r#""seed": {seed}"#))], options).remove(0);
+    assert_eq!(
+        of_seed("-1", &["-n", "12", "-t", "0.7"]),
+        of_seed("null", &["-n", "12", "-t", "0.7", "--seed", "18446744073709551615"])
+    );
     for (options, error) in [
-        (r#""max_tokens": "5""#, "line 1: `max_tokens`: invalid type: string"),
+        (r#""max_tokens": "5""#, "line 1: `max_tokens` is \"5\", expected a whole number of at least 1"),
+        (r#""max_tokens": 0"#, "line 1: `max_tokens` is 0, expected a whole number of at least 1"),
+        (r#""seed": 9223372036854775808"#, "line 1: `seed` is 9223372036854775808, expected a whole number from -"),
         (r#""top_k": -1"#, "line 1: `top_k`: invalid value"),
         (r#""temperature": -1"#, "line 1: "),
-        (r#""stop": 5"#, "line 1: `stop`: "),
+        (r#""stop": 5"#, "line 1: `stop` is 5, expected a text or "),
+        (r#""stop": """#, "line 1: `stop` is \"\", expected a text or "),
+        (r#""stop": ["a", ""]"#, "line 1: `stop` is [\"a\",\"\"], expected a text or "),
     ] {
         std::fs::write(&file, prompt(options)).unwrap();
         let refused = fails("generate", &model, &["--prompts", path]);

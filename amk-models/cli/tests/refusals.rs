@@ -46,6 +46,13 @@ fn a_model_is_not_served_without_a_name() {
 }
 
 #[test]
+fn an_empty_stop_string_is_refused() {
+    let (code, error) = refusal(&["generate", "a", "--stop", ""]);
+    assert_eq!(code, Some(2));
+    assert!(error.contains("--stop <TEXT>"), "{error}");
+}
+
+#[test]
 fn a_missing_schedule_is_refused_on_either_device() {
     for arguments in
         [&["generate", "a"][..], &["generate", "a", "--device", "cuda"], &["bench"], &["bench", "--device", "cuda"]]

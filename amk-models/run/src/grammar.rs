@@ -4,6 +4,8 @@
 //! context-free grammar. [`Grammars`] compiles it for the tokens of a vocabulary, by the crate
 //! `llguidance`. A [`Grammar`] follows one text.
 
+mod schema;
+
 use amk_models::tokenizer::{Tokenizer, TokenizerError};
 use llguidance::api::TopLevelGrammar;
 use llguidance::toktrie::{ApproximateTokEnv, INVALID_TOKEN, TokEnv, TokRxInfo, TokTrie};
@@ -31,7 +33,8 @@ pub enum Language {
     JsonSchema {
         /// The schema.
         schema: Value,
-        /// Whether a keyword that cannot be enforced is an error; else it is left out.
+        /// Whether a keyword that cannot be enforced is [`GrammarError::NotEnforced`]; else it is
+        /// left out.
         strict: bool,
     },
     /// What a regular expression matches, in the syntax of the crate `regex`.
@@ -42,14 +45,36 @@ pub enum Language {
     Lark(String),
 }
 
-/// A language cannot be compiled, or a text of it cannot go on.
+/// Why a grammar does not compile, or its text cannot go on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the grammar: {0}")]
-pub struct GrammarError(String);
+pub enum GrammarError {
+    /// A language cannot be compiled, or a text of it cannot go on.
+    #[error("the grammar: {0}")]
+    Failed(String),
+    /// A strict schema has a keyword that cannot be enforced.
+    #[error("the grammar: {0}")]
+    NotEnforced(String),
+}
 
 impl GrammarError {
     fn new(error: impl fmt::Display) -> Self {
-        Self(error.to_string())
+        Self::Failed(error.to_string())
+    }
+
+    /// An error of llguidance's compiler, which says what its own options would be.
+    fn of_compiler(error: impl fmt::Display) -> Self {
+        let text = error.to_string();
+        let rest = |begin: &str| text.split_once(begin).map(|(_, rest)| rest.lines().next().unwrap_or_default());
+        if text.contains("oneOf constraints are not supported") {
+            let what = "`oneOf` of schemas that may overlap cannot be enforced; `anyOf` can";
+            return Self::NotEnforced(what.to_owned());
+        }
+        let keywords = rest("Unimplemented keys: ").map(str::to_owned);
+        let what = keywords.or_else(|| rest("Unknown format: ").map(|format| format!("the format {format}")));
+        match what {
+            Some(what) => Self::NotEnforced(format!("{what} cannot be enforced")),
+            None => Self::Failed(text),
+        }
     }
 }
 
@@ -63,8 +88,8 @@ const NO_TOKEN: &str = "no token of the vocabulary can follow";
 fn of_text(error: impl fmt::Display) -> GrammarError {
     let text = error.to_string();
     match text.contains(NO_EXTENSION) {
-        true => GrammarError(NO_TOKEN.to_owned()),
-        false => GrammarError(text.strip_suffix(NOT_VERBOSE).unwrap_or(&text).to_owned()),
+        true => GrammarError::new(NO_TOKEN),
+        false => GrammarError::new(text.strip_suffix(NOT_VERBOSE).unwrap_or(&text)),
     }
 }
 
@@ -101,11 +126,11 @@ impl Grammars {
         let parser = thread::scope(|scope| {
             let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, compile);
             let ended = thread.map_err(GrammarError::new)?.join();
-            ended.map_err(|_| GrammarError("it cannot be compiled".to_owned()))?.map_err(GrammarError::new)
+            ended.map_err(|_| GrammarError::new("it cannot be compiled"))?.map_err(GrammarError::of_compiler)
         })?;
         let matcher = Matcher::new(Ok(parser));
         match matcher.get_error() {
-            Some(error) => Err(GrammarError(error)),
+            Some(error) => Err(GrammarError::of_compiler(error)),
             None => Ok(Grammar { matcher }),
         }
     }
@@ -135,8 +160,9 @@ impl Language {
     /// are left out, or with `strict` refused.
     ///
     /// # Errors
-    /// A schema that is not an object.
+    /// A schema that is not an object or too large, or [`GrammarError::NotEnforced`].
     pub fn json_rule(schema: Value, strict: bool) -> Result<String, GrammarError> {
+        bounded(&schema.to_string())?;
         Ok(format!("%json {}", with_options(schema, strict)?))
     }
 }
@@ -147,8 +173,9 @@ fn with_options(mut schema: Value, strict: bool) -> Result<Value, GrammarError> 
         schema = json!({});
     }
     if !schema.is_object() {
-        return Err(GrammarError(format!("a JSON schema is an object, not {schema}")));
+        return Err(GrammarError::new(format!("a JSON schema is an object, not {schema}")));
     }
+    let mut schema = schema::enforceable(schema, strict)?;
     let options = JsonCompileOptions {
         lenient: !strict,
         whitespace_pattern: Some(JSON_SPACE.to_owned()),
@@ -161,7 +188,7 @@ fn with_options(mut schema: Value, strict: bool) -> Result<Value, GrammarError> 
 fn choice(texts: &[String]) -> Result<String, GrammarError> {
     let texts: Vec<String> = texts.iter().map(|text| Value::from(text.as_str()).to_string()).collect();
     if texts.is_empty() {
-        return Err(GrammarError("a choice needs texts".to_owned()));
+        return Err(GrammarError::new("a choice needs texts"));
     }
     // One terminal: the parser has a limit for the rules that may come, the lexer takes thousands.
     Ok(format!("start: TEXT\nTEXT: {}", bounded(&texts.join(" | "))?))
@@ -171,7 +198,7 @@ fn choice(texts: &[String]) -> Result<String, GrammarError> {
 fn bounded(text: &str) -> Result<&str, GrammarError> {
     match text.len() {
         0..=MOST_BYTES => Ok(text),
-        len => Err(GrammarError(format!("{len} bytes are more than {MOST_BYTES}"))),
+        len => Err(GrammarError::new(format!("{len} bytes are more than {MOST_BYTES}"))),
     }
 }
 
@@ -209,7 +236,7 @@ impl Grammar {
     pub(crate) fn mask(&mut self, logits: &mut [f32]) -> Result<(), GrammarError> {
         let mask = self.matcher.compute_mask_or_eos().map_err(of_text)?;
         if mask.is_zero() {
-            return Err(GrammarError(NO_TOKEN.to_owned()));
+            return Err(GrammarError::new(NO_TOKEN));
         }
         let (known, unknown) = logits.split_at_mut(mask.len().min(logits.len()));
         mask.iter_unset_entries(|id| {
@@ -232,7 +259,7 @@ impl Grammar {
         self.matcher.consume_token(token).map_err(of_text)?;
         match self.matcher.stop_reason() {
             reason if reason.is_ok() => Ok(()),
-            reason => Err(GrammarError(format!("it cannot go on ({reason})"))),
+            reason => Err(GrammarError::new(format!("it cannot go on ({reason})"))),
         }
     }
 

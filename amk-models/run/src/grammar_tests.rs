@@ -109,6 +109,69 @@ fn a_keyword_that_cannot_be_enforced_is_refused_where_it_is_strict() {
     assert!(error.contains("if"), "{error}");
 }
 
+/// What is wrong with a strict schema; without `strict` it is a language.
+#[track_caller]
+fn refused_if_strict(text: &str) -> String {
+    let of = |strict| grammars().compile(&schema(serde_json::from_str(text).unwrap(), strict));
+    assert!(of(false).is_ok(), "{text}: {:?}", of(false));
+    of(true).unwrap_err().to_string()
+}
+
+#[test]
+fn bounds_that_are_not_exact_cannot_be_enforced() {
+    for keyword in ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"] {
+        for bound in ["9007199254740992", "-9007199254740993", "1e300"] {
+            let error = refused_if_strict(&format!(r#"{{ "type": "integer", "{keyword}": {bound} }}"#));
+            assert!(error.contains(&format!("`{keyword}` cannot be enforced")), "{error}");
+        }
+    }
+    refused_if_strict(r#"{ "type": "number", "multipleOf": 4294967296 }"#);
+    refused_if_strict(r#"{ "type": "number", "multipleOf": 0.12345678901 }"#);
+    let error = refused_if_strict(r#"{ "properties": { "a": { "items": { "enum": [18446744073709551616] } } } }"#);
+    assert!(error.contains("`enum` cannot be enforced"), "{error}");
+    refused_if_strict(r#"{ "anyOf": [{ "const": { "a": [9007199254740993] } }] }"#);
+    let exact =
+        json!({ "type": "integer", "minimum": 9_007_199_254_740_989_u64, "maximum": 9_007_199_254_740_991_u64 });
+    let (text, ended) = draw(&schema(exact, true), 1, END).unwrap();
+    assert!(ended && ["89", "90", "91"].contains(&&text[14..]), "{text}");
+}
+
+#[test]
+fn patterns_beyond_regular_expressions_cannot_be_enforced() {
+    let error = refused_if_strict(r#"{ "type": "string", "pattern": "^(?=a)a.*$" }"#);
+    assert!(error.contains("`pattern` cannot be enforced") && error.contains("(?=a)"), "{error}");
+    let error = refused_if_strict(r#"{ "type": "object", "patternProperties": { "(a)\\1": { "type": "null" } } }"#);
+    assert!(error.contains("`patternProperties` cannot be enforced"), "{error}");
+    refused_if_strict(r##"{ "$ref": "#/$defs/a", "$defs": { "a": { "type": "string", "pattern": "\\bword" } } }"##);
+}
+
+#[test]
+fn a_schema_from_elsewhere_cannot_be_enforced() {
+    let error = refused_if_strict(r#"{ "items": { "$ref": "https://example.com/a.json" } }"#);
+    assert!(error.contains("`$ref` cannot be enforced") && error.contains("$defs"), "{error}");
+    refused_if_strict(r##"{ "properties": { "a": { "$ref": "#a" } } }"##);
+}
+
+#[test]
+fn what_can_be_done_about_a_strict_keyword_is_told() {
+    let error = refused_if_strict(r#"{ "oneOf": [{ "type": "integer" }, { "type": "integer", "minimum": 3 }] }"#);
+    assert!(error.contains("`oneOf`") && error.contains("`anyOf`") && !error.contains("coerce"), "{error}");
+    let error = refused_if_strict(r#"{ "type": "array", "uniqueItems": true }"#);
+    assert_eq!(error, "the grammar: [\"uniqueItems\"] cannot be enforced");
+    let error = refused_if_strict(r#"{ "type": "string", "format": "colour" }"#);
+    assert_eq!(error, "the grammar: the format colour cannot be enforced");
+}
+
+#[test]
+fn names_and_values_like_keywords_are_none() {
+    let of_names = json!({ "type": "object", "additionalProperties": false, "required": ["$ref", "const"],
+        "properties": { "$ref": { "const": { "pattern": "(?=a)" } }, "const": { "enum": [["minimum"]] } } });
+    let (text, ended) = draw(&schema(of_names, true), 1, END).unwrap();
+    let value: Value = serde_json::from_str(&text).unwrap();
+    let expected = json!({ "$ref": { "pattern": "(?=a)" }, "const": ["minimum"] });
+    assert_eq!((value, ended), (expected, true));
+}
+
 #[test]
 fn wrong_and_unbounded_languages_are_errors() {
     let refused = |language: Language| grammars().compile(&language).unwrap_err().to_string();

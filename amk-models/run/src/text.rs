@@ -149,6 +149,7 @@ pub type See<'s> = dyn FnMut(Piece<'_>) -> io::Result<()> + 's;
 
 /// The text of new tokens, up to a stop.
 pub(crate) struct Text<'t> {
+    tokenizer: &'t Tokenizer,
     stream: amk_models::tokenizer::TokenStream<'t>,
     show_special: bool,
     stops: StopStrings,
@@ -168,6 +169,10 @@ pub(crate) struct Text<'t> {
 #[derive(Default)]
 struct Unseen {
     tokens: VecDeque<PlacedLogprobs>,
+    /// How many of them have their offsets: the text of the others is not complete.
+    placed: usize,
+    /// The last tokens of the text, which is not complete.
+    incomplete: Vec<u32>,
     /// Characters of the text, those that may begin a stop string too.
     complete: usize,
     /// Characters that have been seen.
@@ -175,6 +180,20 @@ struct Unseen {
 }
 
 impl Unseen {
+    /// The text of the incomplete tokens is complete.
+    fn place(&mut self, text: &str, tokenizer: &Tokenizer, special: bool) -> Result<(), TokenizerError> {
+        let incomplete = core::mem::take(&mut self.incomplete);
+        if self.placed < self.tokens.len() {
+            let beginnings = beginnings(&incomplete, text, tokenizer, special)?;
+            for (token, beginning) in self.tokens.iter_mut().skip(self.placed).zip(beginnings) {
+                token.offset = self.complete + beginning;
+                self.placed += 1;
+            }
+        }
+        self.complete += text.chars().count();
+        Ok(())
+    }
+
     /// Gives out text, with the tokens that begin in it.
     fn show(&mut self, text: &str, see: &mut See<'_>) -> Result<(), GenerateError> {
         self.seen += text.chars().count();
@@ -185,6 +204,7 @@ impl Unseen {
     /// Gives out text with this many tokens.
     fn give(&mut self, text: &str, tokens: usize, see: &mut See<'_>) -> Result<(), GenerateError> {
         let logprobs: Vec<PlacedLogprobs> = self.tokens.drain(..tokens).collect();
+        self.placed = self.placed.saturating_sub(tokens);
         see(Piece { text, logprobs: &logprobs }).map_err(GenerateError::Write)
     }
 }
@@ -201,6 +221,7 @@ impl<'t> Text<'t> {
         let stream = if show_special { tokenizer.stream().with_special() } else { tokenizer.stream() };
         let continues = request.continues || request.grammar.is_some();
         Ok(Self {
+            tokenizer,
             stream: if continues { stream.after(prompt)? } else { stream },
             show_special,
             stops: StopStrings::new(request.stop_strings.iter().cloned()),
@@ -254,7 +275,10 @@ impl<'t> Text<'t> {
     pub(crate) fn write(&mut self, see: &mut See<'_>) -> Result<(), GenerateError> {
         while let Some(token) = self.unwritten.pop_front() {
             let text = self.stream.push(token)?;
-            self.unseen.complete += text.chars().count();
+            self.unseen.incomplete.push(token);
+            if !text.is_empty() {
+                self.unseen.place(&text, self.tokenizer, self.show_special)?;
+            }
             let piece = self.stops.push(&text);
             if piece.stopped {
                 self.ended.get_or_insert(Ended::StopString);
@@ -267,8 +291,11 @@ impl<'t> Text<'t> {
     pub(crate) fn finish(mut self, see: &mut See<'_>) -> Result<(Vec<u32>, Option<Ended>), GenerateError> {
         self.write(see)?;
         if self.ended != Some(Ended::StopString) {
-            let Stopped { mut text, stopped } = self.stops.push(&self.stream.finish()?);
+            let last = self.stream.finish()?;
+            self.unseen.place(&last, self.tokenizer, self.show_special)?;
+            let Stopped { mut text, stopped } = self.stops.push(&last);
             if stopped {
+                self.ended = Some(Ended::StopString);
                 self.unseen.show(&text, see)?;
             } else {
                 // The last tokens may have no text.
@@ -280,9 +307,50 @@ impl<'t> Text<'t> {
     }
 }
 
+/// The characters of a text before each of its tokens. A part of a character begins where the
+/// character does.
+fn beginnings(tokens: &[u32], text: &str, tokenizer: &Tokenizer, special: bool) -> Result<Vec<usize>, TokenizerError> {
+    if tokens.len() < 2 {
+        return Ok(vec![0; tokens.len()]);
+    }
+    let (mut bytes, mut starts) = (Vec::new(), Vec::new());
+    for &token in tokens {
+        starts.push(bytes.len());
+        // Twice, because a decoder leaves out a space at the beginning.
+        if special || !tokenizer.decode(&[token, token])?.is_empty() {
+            bytes.extend(tokenizer.bytes(token)?);
+        }
+    }
+    let characters = character_starts(&bytes);
+    // From the end, because of such a space.
+    let from_end = |start: usize| {
+        let before = characters.partition_point(|&character| character < start);
+        let inside = start < bytes.len() && characters.get(before) != Some(&start);
+        characters.len() - before + usize::from(inside)
+    };
+    let count = text.chars().count();
+    let mut beginnings: Vec<usize> = starts.into_iter().map(|start| count.saturating_sub(from_end(start))).collect();
+    beginnings[0] = 0;
+    Ok(beginnings)
+}
+
+/// Where characters begin in bytes, and incomplete ones.
+fn character_starts(bytes: &[u8]) -> Vec<usize> {
+    let (mut starts, mut at) = (Vec::new(), 0);
+    for chunk in bytes.utf8_chunks() {
+        starts.extend(chunk.valid().char_indices().map(|(character, _)| at + character));
+        at += chunk.valid().len();
+        starts.extend((!chunk.invalid().is_empty()).then_some(at));
+        at += chunk.invalid().len();
+    }
+    starts
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeMap;
+    use std::path::Path;
 
     #[test]
     fn rates_are_those_of_the_steps_that_were_timed() {
@@ -300,5 +368,68 @@ mod tests {
         let rates = |of: Generated| (of.prompt_tokens_per_second(), of.tokens_per_second());
         assert_eq!(rates(of(4, 2)), (Some(2.0), Some(0.5)));
         assert_eq!(rates(of(0, 0)), (None, None));
+    }
+
+    /// Tokens of bytes: parts of characters, and letters.
+    const D2: u32 = 0;
+    const X15: u32 = 1;
+    const F7: u32 = 2;
+    const W: u32 = 3;
+    const U: u32 = 4;
+    /// A euro sign, in three parts.
+    const EURO: [u32; 3] = [5, 6, 7];
+    /// It has no text.
+    const TURN: u32 = 8;
+
+    fn tokenizer() -> Tokenizer {
+        let names = ["\u{d2}", "\u{115}", "\u{f7}", "W", "u", "\u{e2}", "\u{124}", "\u{ac}"];
+        let vocab: BTreeMap<&str, usize> = names.into_iter().zip(0..).collect();
+        let json = serde_json::json!({
+            "version": "1.0", "added_tokens": [{ "id": TURN, "content": "<turn>", "special": true, "normalized": false,
+                "single_word": false, "lstrip": false, "rstrip": false }],
+            "decoder": { "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true },
+            "model": { "type": "WordLevel", "vocab": vocab, "unk_token": "" },
+        });
+        Tokenizer::from_json(Path::new("tokenizer.json"), json.to_string().as_bytes()).unwrap()
+    }
+
+    /// The text of some tokens up to a stop string, their offsets in it, and why it ended.
+    fn written(stop: &str, tokens: &[u32]) -> (String, Vec<(usize, u32)>, Option<Ended>) {
+        let tokenizer = tokenizer();
+        let request = Request { stop_strings: vec![stop.to_owned()], logprobs: Some(0), ..Request::default() };
+        let mut text = Text::new(&tokenizer, &request, &[], 0).unwrap();
+        let (mut seen, mut offsets) = (String::new(), Vec::new());
+        let mut see = |piece: Piece<'_>| {
+            seen.push_str(piece.text);
+            offsets.extend(piece.logprobs.iter().map(|token| (token.offset, token.logprobs.chosen.token)));
+            Ok(())
+        };
+        tokens.iter().try_for_each(|&token| text.push(token, &[0.0; 9], &mut see)).unwrap();
+        let (_, ended) = text.finish(&mut see).unwrap();
+        (seen, offsets, ended)
+    }
+
+    #[test]
+    fn tokens_begin_where_their_text_does_and_parts_where_their_character_does() {
+        let [first, second, third] = EURO;
+        let offsets = |tokens: &[u32]| written("", tokens).1.into_iter().map(|(offset, _)| offset).collect::<Vec<_>>();
+        assert_eq!(offsets(&[W, D2, X15, F7, W, U]), [0, 1, 2, 3, 4, 5]);
+        assert_eq!(offsets(&[W, first, second, third, U]), [0, 1, 1, 1, 2]);
+        assert_eq!(offsets(&[first, second, W]), [0, 0, 1]);
+        assert_eq!(offsets(&[D2, TURN, X15]), [0, 1, 1]);
+        assert_eq!(offsets(&[W, D2, D2, first, second]), [0, 1, 2, 3, 3], "at the end");
+    }
+
+    #[test]
+    fn tokens_of_a_stop_string_are_left_out_after_bytes_that_are_no_character() {
+        let text = "\u{fffd}\u{15}\u{fffd}".to_owned();
+        let stopped = written("Wu", &[D2, X15, F7, W, U]);
+        assert_eq!(stopped, (text, vec![(0, D2), (1, X15), (2, F7)], Some(Ended::StopString)));
+    }
+
+    #[test]
+    fn a_stop_string_may_end_with_the_last_bytes() {
+        let stopped = written("W\u{fffd}", &[U, W, D2]);
+        assert_eq!(stopped, ("u".to_owned(), vec![(0, U)], Some(Ended::StopString)));
     }
 }

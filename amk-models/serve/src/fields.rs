@@ -1,6 +1,7 @@
 //! The fields of a request's body.
 
 use crate::error::ApiError;
+use crate::parameter::ParameterError;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -33,6 +34,20 @@ impl Fields {
         let value = self.0.remove(name).unwrap_or_default();
         serde_json::from_value(value)
             .map_err(|error| ApiError::invalid(name, format!("`{name}`: {}", in_words(&error))))
+    }
+
+    /// A field that `read` reads; `None` where it is missing or null.
+    ///
+    /// # Errors
+    /// What it is not.
+    pub(crate) fn parameter<T>(
+        &mut self,
+        name: &'static str,
+        read: impl FnOnce(&'static str, &Value) -> Result<T, ParameterError>,
+    ) -> Result<Option<T>, ApiError> {
+        let value = self.0.remove(name).filter(|value| !value.is_null());
+        let read = value.map(|value| read(name, &value)).transpose();
+        read.map_err(|error| ApiError::invalid(name, error.to_string()))
     }
 
     /// A field that has two names.

@@ -2,7 +2,7 @@
 
 use crate::error::ApiError;
 use crate::fields::Fields;
-use amk_run::grammar::Language;
+use amk_run::grammar::{GrammarError, Language};
 use serde_json::Value;
 
 /// The fields that constrain a text. `response_format` is OpenAI's; the others are as in llama.cpp
@@ -57,12 +57,28 @@ impl LanguageFields {
     }
 }
 
+/// The error of the language that a field asks for, or one of its functions, with what its client
+/// can do.
+pub(crate) fn refused(field: &'static str, function: Option<&str>, error: &GrammarError) -> ApiError {
+    let of = function.map(|name| format!("the function `{name}`: ")).unwrap_or_default();
+    let may_be_lenient = ["response_format", "tools"].contains(&field);
+    let remedy = match error {
+        GrammarError::NotEnforced(_) if may_be_lenient => "; `strict: false` does without it",
+        _ => "",
+    };
+    ApiError::invalid(field, format!("{of}{error}{remedy}"))
+}
+
 fn response_format(format: &Value) -> Result<Option<Language>, ApiError> {
     let invalid = |message: String| ApiError::invalid("response_format", message);
     match format.get("type").and_then(Value::as_str) {
         _ if format.is_null() => Ok(None),
         Some("text") => Ok(None),
-        Some("json_object") => Ok(Some(Language::JsonObject)),
+        Some("json_object") => Ok(Some(match format.get("schema").filter(|schema| !schema.is_null()) {
+            // As in llama.cpp.
+            Some(schema) => Language::JsonSchema { schema: schema.clone(), strict: false },
+            None => Language::JsonObject,
+        })),
         Some("json_schema") => {
             let named = &format["json_schema"];
             let schema = named.get("schema");

@@ -21,6 +21,7 @@ mod logprobs;
 mod metrics;
 mod origin;
 mod page;
+pub mod parameter;
 mod prompt;
 mod reply;
 mod request;

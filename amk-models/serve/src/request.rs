@@ -3,6 +3,7 @@
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::language::LanguageFields;
+use crate::parameter::{max_tokens, seed, stop};
 use crate::reply::Form;
 use crate::tools::ToolFields;
 use crate::turn::Turn;
@@ -13,13 +14,12 @@ use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
+use std::ops::RangeInclusive;
 
 /// Tokens of a completion that asks for no number, as in OpenAI's API.
 const COMPLETION_TOKENS: usize = 16;
 /// Texts of one request at most.
-const MOST_CHOICES: usize = 128;
-/// Stop strings of one request at most.
-const MOST_STOPS: usize = 16;
+const MOST_CHOICES: u64 = 128;
 /// Likely tokens whose log-probabilities a completion has at most.
 const MOST_LOGPROBS: u64 = 5;
 /// Those that an answer in a chat has at most.
@@ -71,9 +71,9 @@ pub(crate) struct Completion {
     frequency_penalty: Option<f32>,
     /// What is added to the logits of tokens, by their ids.
     logit_bias: Option<BTreeMap<String, f32>>,
-    seed: Option<i64>,
-    n: Option<usize>,
-    stop: Option<Stops>,
+    seed: Option<u64>,
+    n: Option<Value>,
+    stop: Vec<String>,
     /// Whether a text goes on after the model's end.
     ignore_eos: Option<bool>,
     pub(crate) stream: Option<bool>,
@@ -97,13 +97,6 @@ pub(crate) enum PromptField {
     Texts(Vec<String>),
     Tokens(Vec<u32>),
     TokensOfTexts(Vec<Vec<u32>>),
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(untagged, expecting = "expected a text or a list of texts")]
-enum Stops {
-    One(String),
-    More(Vec<String>),
 }
 
 impl Completion {
@@ -143,8 +136,8 @@ impl Completion {
             language: LanguageFields::read(fields)?,
             tools: ToolFields::read(fields)?,
             variables: fields.take("chat_template_kwargs")?,
-            max_tokens: fields.take("max_tokens")?,
-            max_completion_tokens: fields.take("max_completion_tokens")?,
+            max_tokens: fields.parameter("max_tokens", max_tokens)?,
+            max_completion_tokens: fields.parameter("max_completion_tokens", max_tokens)?,
             temperature: fields.take("temperature")?,
             top_p: fields.take("top_p")?,
             top_k: fields.take("top_k")?,
@@ -153,9 +146,9 @@ impl Completion {
             presence_penalty: fields.take("presence_penalty")?,
             frequency_penalty: fields.take("frequency_penalty")?,
             logit_bias: fields.take("logit_bias")?,
-            seed: fields.take("seed")?,
+            seed: fields.parameter("seed", seed)?,
             n: fields.take("n")?,
-            stop: fields.take("stop")?,
+            stop: fields.parameter("stop", stop)?.unwrap_or_default(),
             ignore_eos: fields.take("ignore_eos")?,
             stream,
             stream_options,
@@ -169,11 +162,7 @@ impl Completion {
     /// # Errors
     /// When it is 0 or too many.
     pub(crate) fn choices(&self) -> Result<usize, ApiError> {
-        let count = self.n.unwrap_or(1);
-        if count == 0 || count > MOST_CHOICES {
-            return Err(ApiError::invalid("n", format!("`n` is {count}, expected 1 to {MOST_CHOICES}")));
-        }
-        Ok(count)
+        self.n.as_ref().map_or(Ok(1), |count| number("n", count, 1..=MOST_CHOICES))
     }
 
     /// Whether a stream ends with the number of tokens.
@@ -193,7 +182,7 @@ impl Completion {
             }
             Form::Completion => {
                 let top = self.logprobs.as_ref().filter(|top| **top != Value::Bool(false));
-                top.map(|top| number("logprobs", top, MOST_LOGPROBS)).transpose()
+                top.map(|top| number("logprobs", top, 0..=MOST_LOGPROBS)).transpose()
             }
             Form::Chat => self.chat_logprobs(),
         }
@@ -207,7 +196,8 @@ impl Completion {
                 return Err(ApiError::invalid("logprobs", format!("`logprobs` is {other}, expected true or false")));
             }
         };
-        let top = self.top_logprobs.as_ref().map(|top| number("top_logprobs", top, MOST_CHAT_LOGPROBS)).transpose()?;
+        let top = self.top_logprobs.as_ref().map(|top| number("top_logprobs", top, 0..=MOST_CHAT_LOGPROBS));
+        let top = top.transpose()?;
         match top.unwrap_or(0) {
             1.. if !asked => Err(ApiError::invalid("top_logprobs", "`top_logprobs` needs `logprobs` to be true")),
             top => Ok(asked.then_some(top)),
@@ -229,32 +219,14 @@ impl Completion {
     /// # Errors
     /// Parameters out of range.
     pub(crate) fn request(&self, own: &Request, form: Form, tokens: usize) -> Result<Request, ApiError> {
-        let stop_strings = self.stop_strings()?;
         let sampler = self.sampler(&own.sampler, tokens)?;
         let most = (form == Form::Completion).then_some(COMPLETION_TOKENS);
         let asked = self.max_completion_tokens.or(self.max_tokens).or(most);
-        if asked == Some(0) {
-            let newer = self.max_completion_tokens.is_some();
-            let field = if newer { "max_completion_tokens" } else { "max_tokens" };
-            return Err(ApiError::invalid(field, format!("`{field}` is 0, expected at least 1")));
-        }
         let max_tokens = asked.into_iter().chain(own.max_tokens).min();
         let (logprobs, continues) = (self.logprobs(form)?, form == Form::Completion);
         let stop_tokens = if self.ignore_eos == Some(true) { Vec::new() } else { own.stop_tokens.clone() };
+        let stop_strings = self.stop.clone();
         Ok(Request { sampler, max_tokens, stop_strings, stop_tokens, logprobs, continues, ..own.clone() })
-    }
-
-    fn stop_strings(&self) -> Result<Vec<String>, ApiError> {
-        let stops = match &self.stop {
-            None => Vec::new(),
-            Some(Stops::One(stop)) => vec![stop.clone()],
-            Some(Stops::More(stops)) => stops.clone(),
-        };
-        if stops.len() > MOST_STOPS || stops.iter().any(String::is_empty) {
-            let message = format!("`stop` takes up to {MOST_STOPS} texts, none of them empty");
-            return Err(ApiError::invalid("stop", message));
-        }
-        Ok(stops)
     }
 
     fn sampler(&self, own: &SamplerConfig, tokens: usize) -> Result<SamplerConfig, ApiError> {
@@ -270,7 +242,7 @@ impl Completion {
             presence_penalty: self.presence_penalty.unwrap_or(own.presence_penalty),
             frequency_penalty: self.frequency_penalty.unwrap_or(own.frequency_penalty),
             logit_bias: if self.logit_bias.is_some() { self.biases(tokens)? } else { own.logit_bias.clone() },
-            seed: self.seed.map_or_else(|| RandomState::new().build_hasher().finish(), i64::cast_unsigned),
+            seed: self.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()),
         };
         Sampler::new(sampler.clone()).map_err(of_sampler)?;
         Ok(sampler)
@@ -295,8 +267,9 @@ fn of_sampler(error: SamplerError) -> ApiError {
     ApiError::invalid(field.map(|(_, field)| field), error.to_string())
 }
 
-/// A field that is a number up to `most`.
-fn number(field: &'static str, value: &Value, most: u64) -> Result<usize, ApiError> {
-    let number = value.as_u64().filter(|&number| number <= most).and_then(|number| usize::try_from(number).ok());
-    number.ok_or_else(|| ApiError::invalid(field, format!("`{field}` is {value}, expected 0 to {most}")))
+/// A field that is a number in a range.
+fn number(field: &'static str, value: &Value, range: RangeInclusive<u64>) -> Result<usize, ApiError> {
+    let number = value.as_u64().filter(|number| range.contains(number)).and_then(|number| usize::try_from(number).ok());
+    let expected = || format!("`{field}` is {value}, expected {} to {}", range.start(), range.end());
+    number.ok_or_else(|| ApiError::invalid(field, expected()))
 }

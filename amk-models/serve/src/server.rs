@@ -6,7 +6,7 @@ use crate::embeddings::{EmbeddingRequest, Embeddings};
 use crate::engine::{Engine, EngineError};
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::language::Asked;
+use crate::language::{Asked, refused};
 use crate::log::logged;
 use crate::logprobs::LogprobsForm;
 use crate::origin::{self, Origin};
@@ -325,15 +325,15 @@ impl Shared {
         // With tools it is about rules that the client has not written: what it has says more.
         for (name, schema) in tools.into_iter().flat_map(Tools::schemas) {
             if let Err(error) = self.compile(schema).await? {
-                return Err(ApiError::invalid("tools", format!("the function `{name}`: {error}")));
+                return Err(refused("tools", Some(name), &error));
             }
         }
         if let Some((field, language)) = asked.filter(|_| tools.is_some())
             && let Err(error) = self.compile(language).await?
         {
-            return Err(ApiError::invalid(field, error.to_string()));
+            return Err(refused(field, None, &error));
         }
-        Err(ApiError::invalid(field, error.to_string()))
+        Err(refused(field, None, &error))
     }
 
     /// Has the texts of a request written.
@@ -348,7 +348,7 @@ impl Shared {
         let choices = request.choices()?;
         let mut own = request.request(&self.served.request, form, self.served.tokenizer.token_count())?;
         let asked = request.language.language()?;
-        let language = tools.as_ref().map_or(Ok(asked.clone()), |tools| tools.language(asked.clone()))?;
+        let language = beside(|| tools.as_ref().map_or(Ok(asked.clone()), |tools| tools.language(asked.clone())))?;
         if let Some(language) = language {
             own.grammar = Some(self.grammar(language, asked, tools.as_ref()).await?);
         }

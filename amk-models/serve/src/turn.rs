@@ -49,15 +49,52 @@ impl Turn {
 }
 
 /// The call with its arguments as an object, which templates expect: clients write them as a text.
+/// They stay one where an object would not have all their digits.
 fn call(mut call: Value) -> Result<Value, ApiError> {
     if !call["function"]["name"].is_string() {
         let message = format!("`tool_calls` has {call}, expected the call of a function with its `name`");
         return Err(ApiError::invalid("messages", message));
     }
     if let Some(arguments) = call.pointer_mut("/function/arguments")
-        && let Some(object) = arguments.as_str().and_then(|text| serde_json::from_str(text).ok())
+        && let Some(text) = arguments.as_str().filter(|text| !has_long_integer(text))
+        && let Ok(object) = serde_json::from_str(text)
     {
         *arguments = object;
     }
     Ok(call)
+}
+
+/// Whether JSON has an integer of more than 64 bits, of which parsing takes the first digits.
+fn has_long_integer(json: &str) -> bool {
+    let (mut inside, mut escaped) = (false, false);
+    let outside_strings = |character: char| {
+        let ends = character == '"' && !escaped;
+        inside ^= ends;
+        escaped = character == '\\' && !escaped;
+        if inside { '"' } else { character }
+    };
+    let bare: String = json.chars().map(outside_strings).collect();
+    let numbers = bare.split(|c: char| !c.is_ascii_digit() && !"+-.eE".contains(c));
+    let is_integer = |word: &&str| word.bytes().any(|c| c.is_ascii_digit()) && !word.contains(['.', 'e', 'E']);
+    numbers.filter(is_integer).any(|word| word.parse::<i64>().is_err() && word.parse::<u64>().is_err())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn arguments_that_an_object_would_round_stay_a_text() {
+        let of = |arguments: &str| {
+            let called = call(json!({ "function": { "name": "add", "arguments": arguments } })).unwrap();
+            called["function"]["arguments"].clone()
+        };
+        assert_eq!(of(r#"{"a": 18446744073709551615}"#), json!({ "a": u64::MAX }));
+        let long = r#"{"a": [18446744073709551616]}"#;
+        assert_eq!(of(long), long);
+        let digits = r#"{"\"18446744073709551616": "-18446744073709551616", "b": 1e30}"#;
+        assert!(of(digits).is_object());
+        assert_eq!(of("add"), "add");
+    }
 }

@@ -162,6 +162,48 @@ fn a_language_that_is_none_is_told_with_its_field() {
 }
 
 #[test]
+fn an_object_may_have_a_schema() {
+    let server = types("yes, of course");
+    let schema = json!({ "type": "object", "properties": { "ok": { "type": "boolean" } }, "required": ["ok"],
+        "additionalProperties": false });
+    let of = |schema: Value| answer(&server, json!({ "response_format": { "type": "json_object", "schema": schema } }));
+    let value: Value = serde_json::from_str(of(schema.clone())["message"]["content"].as_str().unwrap()).unwrap();
+    assert!(value["ok"].is_boolean() && value.as_object().unwrap().len() == 1, "{value}");
+    // It is not strict.
+    let mut lenient = schema;
+    lenient["uniqueItems"] = json!(true);
+    assert_eq!(of(lenient)["finish_reason"], "stop");
+    let wrong = chat(json!({ "response_format": { "type": "json_object", "schema": { "type": "strin" } } }));
+    let error = server.post("/v1/chat/completions", &wrong);
+    assert_eq!((error.status, &error.json()["error"]["param"]), (400, &json!("response_format")), "{}", error.text);
+}
+
+#[test]
+fn what_a_client_can_do_about_a_strict_schema_is_told() {
+    let server = types("yes");
+    let refused = |fields: Value| {
+        let answer = server.post("/v1/chat/completions", &chat(fields));
+        assert_eq!(answer.status, 400, "{}", answer.text);
+        answer.json()["error"]["message"].as_str().expect("a message").to_owned()
+    };
+    let overlapping = json!({ "oneOf": [{ "type": "integer" }, { "type": "integer", "minimum": 3 }] });
+    let format = |strict: bool| json!({ "type": "json_schema", "json_schema": { "name": "a", "strict": strict, "schema": overlapping } });
+    let message = refused(json!({ "response_format": format(true) }));
+    assert!(message.contains("`anyOf` can; `strict: false` does without it"), "{message}");
+    answer(&server, json!({ "response_format": format(false) }));
+    let message = refused(json!({ "json_schema": overlapping }));
+    assert!(message.ends_with("`anyOf` can"), "{message}");
+    let mut elsewhere = add();
+    elsewhere["function"]["strict"] = json!(true);
+    elsewhere["function"]["parameters"]["properties"]["a"] = json!({ "$ref": "https://example.com/a.json" });
+    let message = refused(json!({ "tools": [add(), elsewhere], "tool_choice": "required" }));
+    assert!(message.starts_with("the function `add`: the grammar: `$ref` cannot be enforced: "), "{message}");
+    assert!(message.ends_with("; `strict: false` does without it"), "{message}");
+    // Where no call is required there is nothing to enforce.
+    assert_eq!(answer(&server, json!({ "tools": [elsewhere] }))["message"]["content"], "yes");
+}
+
+#[test]
 fn a_wrong_schema_of_a_function_is_told_with_its_name() {
     let server = types("yes");
     let mut wrong = add();
@@ -187,7 +229,7 @@ fn calls_of_tools_are_told_from_text() {
         calls.iter().for_each(|call| assert!(call["id"].as_str().is_some_and(|id| id.starts_with("call_"))));
         calls.into_iter().map(|call| call["function"].clone()).collect::<Vec<_>>()
     };
-    let expected = json!({ "name": "add", "arguments": "{\"a\":1}" });
+    let expected = json!({ "name": "add", "arguments": "{\"a\": 1}" });
     let server = types(&format!("I add.\n{CALL}"));
     let choice = answer(&server, json!({ "tools": [add()] }));
     assert_eq!((called(&choice), &choice["message"]["content"]), (vec![expected.clone()], &json!("I add.\n")));
@@ -207,6 +249,18 @@ fn calls_of_tools_are_told_from_text() {
 }
 
 #[test]
+fn arguments_are_what_the_model_wrote() {
+    let written = r#"{"a": 123456789012345678901234567890, "b": 1.10}"#;
+    let server = types(&format!("<tool_call>\n{{\"name\": \"add\", \"arguments\": {written}}}\n</tool_call>"));
+    let choice = answer(&server, json!({ "tools": [add()] }));
+    assert_eq!(choice["message"]["tool_calls"][0]["function"]["arguments"], written);
+    let request = chat(json!({ "tools": [add()], "stream": true }));
+    let chunks = server.post("/v1/chat/completions", &request).events();
+    let calls = chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["tool_calls"][0].as_object());
+    assert_eq!(calls.map(|call| call["function"]["arguments"].clone()).collect::<Vec<_>>(), [json!(written)]);
+}
+
+#[test]
 fn calls_of_tools_are_streamed() {
     let server = types(&format!("I add.\n{CALL}"));
     let request = chat(json!({ "tools": [add()], "stream": true, "logprobs": true }));
@@ -216,7 +270,7 @@ fn calls_of_tools_are_streamed() {
     let calls: Vec<&Value> = deltas.iter().filter_map(|delta| delta["tool_calls"].as_array()).flatten().collect();
     assert_eq!((text.as_str(), calls.len()), ("I add.\n", 1));
     assert_eq!((&calls[0]["index"], &calls[0]["type"]), (&json!(0), &json!("function")));
-    assert_eq!(calls[0]["function"], json!({ "name": "add", "arguments": "{\"a\":1}" }));
+    assert_eq!(calls[0]["function"], json!({ "name": "add", "arguments": "{\"a\": 1}" }));
     assert_eq!(chunks[chunks.len() - 1]["choices"][0]["finish_reason"], "tool_calls");
     let logprobs = chunks.iter().filter_map(|chunk| chunk["choices"][0]["logprobs"]["content"].as_array());
     assert_eq!(logprobs.map(Vec::len).sum::<usize>(), "I add.\n".len() + CALL.len());

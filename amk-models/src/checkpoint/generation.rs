@@ -26,6 +26,39 @@ pub struct GenerationDefaults {
     pub min_p: Option<f32>,
     /// Factor against tokens that occurred already.
     pub repetition_penalty: Option<f32>,
+    /// Fields that would change a text and are not applied.
+    pub left: Vec<&'static str>,
+}
+
+/// Fields of `generation_config.json` by which transformers changes a text and which are not
+/// applied here, each with the values that change nothing, beside null, false and an empty list.
+const NOT_APPLIED: [(&str, &[f64]); 17] = [
+    ("bad_words_ids", &[]),
+    ("begin_suppress_tokens", &[]),
+    ("diversity_penalty", &[0.0]),
+    ("epsilon_cutoff", &[0.0]),
+    ("eta_cutoff", &[0.0]),
+    ("exponential_decay_length_penalty", &[]),
+    ("forced_bos_token_id", &[]),
+    ("forced_eos_token_id", &[]),
+    ("guidance_scale", &[1.0]),
+    ("min_length", &[0.0]),
+    ("min_new_tokens", &[0.0]),
+    ("no_repeat_ngram_size", &[0.0]),
+    ("num_beams", &[0.0, 1.0]),
+    ("penalty_alpha", &[0.0]),
+    ("sequence_bias", &[]),
+    ("suppress_tokens", &[]),
+    ("typical_p", &[1.0]),
+];
+
+fn changes_nothing(value: &Value, neutral: &[f64]) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Array(list) => list.is_empty(),
+        Value::Number(number) => number.as_f64().is_some_and(|number| neutral.contains(&number)),
+        _ => false,
+    }
 }
 
 impl GenerationDefaults {
@@ -35,8 +68,7 @@ impl GenerationDefaults {
         top_k.is_some() || [temperature, top_p, min_p].into_iter().any(Option::is_some)
     }
 
-    /// Reads a `generation_config.json`; fields it does not know steer other ways of generating and
-    /// are left alone.
+    /// Reads a `generation_config.json`; what it does not know steers other ways of generating.
     pub(super) fn read(path: &Path, config: &Map<String, Value>) -> Result<Self, CheckpointError> {
         let number = |field: &str, lowest: f64| match config.get(field) {
             None | Some(Value::Null) => Ok(None),
@@ -58,7 +90,11 @@ impl GenerationDefaults {
             Some(Value::Bool(sampled)) => Some(*sampled),
             Some(value) => return Err(json_error(path, format!("`do_sample` is {value}: expected true or false"))),
         };
+        let left = NOT_APPLIED
+            .iter()
+            .filter(|(field, neutral)| config.get(*field).is_some_and(|value| !changes_nothing(value, neutral)));
         Ok(Self {
+            left: left.map(|(field, _)| *field).collect(),
             eos,
             do_sample,
             temperature: number("temperature", 0.0)?,

@@ -254,6 +254,11 @@ fn generation_defaults_are_read_and_checked() {
     let generation = Checkpoint::open(folder.path()).unwrap().generation;
     assert_eq!((generation.eos, generation.top_k, generation.do_sample), (vec![4, 5], Some(20), Some(true)));
     assert_eq!((generation.temperature, generation.top_p), (Some(0.6), Some(0.95)));
+    assert_eq!(generation.left, [""; 0]);
+    let others =
+        json!({"suppress_tokens": [3], "min_length": 0, "num_beams": 4, "bad_words_ids": [], "typical_p": 1.0});
+    std::fs::write(&path, others.to_string()).unwrap();
+    assert_eq!(Checkpoint::open(folder.path()).unwrap().generation.left, ["num_beams", "suppress_tokens"]);
     let sampled = json!({"do_sample": "yes"});
     for wrong in [json!({"temperature": "hot"}), json!({"top_p": -1}), json!({"eos_token_id": "</s>"}), sampled] {
         std::fs::write(&path, wrong.to_string()).unwrap();

@@ -61,7 +61,7 @@ impl Shape {
         let mut next = 1;
         for (stride, extent) in strides.dims[..usize::from(self.rank)].iter_mut().zip(self.iter()).rev() {
             *stride = next;
-            next *= extent;
+            next = next.saturating_mul(*extent); // beyond 64 bits only where there are no elements
         }
         strides
     }
@@ -98,5 +98,17 @@ impl Deref for Shape {
 impl fmt::Debug for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&**self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn extents_of_a_shape_without_elements_may_be_of_any_size() {
+        let shape = Shape::new(&[0, 1 << 40, 1 << 40]).unwrap();
+        assert_eq!((shape.elements(), shape.strides()[2]), (0, 1));
+        assert!(Shape::new(&[1, 1 << 40, 1 << 40]).is_err());
     }
 }

@@ -1,6 +1,7 @@
 //! A line of a `.jsonl` file of prompts: a prompt and options of its own.
 
 use amk_models::chat::{ChatTemplate, Content, Message};
+use amk_serve::parameter::{self, ParameterError};
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -56,7 +57,7 @@ impl Turn {
 /// Options of a line, which count before the command's.
 #[derive(Default)]
 pub(crate) struct LineOptions {
-    pub(crate) max_tokens: Option<u32>,
+    pub(crate) max_tokens: Option<usize>,
     pub(crate) stop: Option<Vec<String>>,
     pub(crate) ignore_eos: Option<bool>,
     pub(crate) temperature: Option<f32>,
@@ -69,23 +70,12 @@ pub(crate) struct LineOptions {
     pub(crate) seed: Option<u64>,
 }
 
-/// One text that ends an answer, or several.
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Stops {
-    One(String),
-    Several(Vec<String>),
-}
-
 impl LineOptions {
     fn of(line: &Value) -> Result<Self> {
-        let max_tokens = field(line, "max_completion_tokens")?;
+        let max_tokens = parameter(line, "max_tokens", parameter::max_tokens)?;
         Ok(Self {
-            max_tokens: if max_tokens.is_some() { max_tokens } else { field(line, "max_tokens")? },
-            stop: field(line, "stop")?.map(|stops| match stops {
-                Stops::One(stop) => vec![stop],
-                Stops::Several(stops) => stops,
-            }),
+            max_tokens: parameter(line, "max_completion_tokens", parameter::max_tokens)?.or(max_tokens),
+            stop: parameter(line, "stop", parameter::stop)?,
             ignore_eos: field(line, "ignore_eos")?,
             temperature: field(line, "temperature")?,
             top_k: field(line, "top_k")?,
@@ -94,8 +84,20 @@ impl LineOptions {
             repetition_penalty: field(line, "repetition_penalty")?,
             presence_penalty: field(line, "presence_penalty")?,
             frequency_penalty: field(line, "frequency_penalty")?,
-            seed: field(line, "seed")?,
+            seed: parameter(line, "seed", parameter::seed)?,
         })
+    }
+}
+
+/// A field of a line that `amk serve` reads too, if the line has it and it is not null.
+fn parameter<T>(
+    line: &Value,
+    name: &'static str,
+    read: impl FnOnce(&'static str, &Value) -> Result<T, ParameterError>,
+) -> Result<Option<T>> {
+    match &line[name] {
+        Value::Null => Ok(None),
+        value => Ok(Some(read(name, value)?)),
     }
 }
 

@@ -21,6 +21,7 @@ use amk_run::grammar::Grammar;
 use amk_run::sampler::SamplerConfig;
 use amk_run::text::{Piece, Request, Speculate};
 use anyhow::{Result, bail};
+use clap::builder::NonEmptyStringValueParser;
 use language::LanguageArgs;
 pub(crate) use line::LineOptions;
 use prompts::Prompt;
@@ -85,7 +86,7 @@ pub(crate) struct Generate {
     #[command(flatten)]
     sampling: SamplingArgs,
     /// A text that ends the answer; may be given several times.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
     stop: Vec<String>,
     #[command(flatten)]
     language: LanguageArgs,
@@ -240,7 +241,7 @@ impl Generate {
         let goes_on = own.ignore_eos.unwrap_or(self.ignore_eos);
         Ok(Request {
             sampler,
-            max_tokens: Some(own.max_tokens.unwrap_or(self.max_tokens) as usize),
+            max_tokens: Some(own.max_tokens.unwrap_or(self.max_tokens as usize)),
             max_time: None,
             stop_tokens: if goes_on { Vec::new() } else { checkpoint.stop_tokens() },
             stop_strings: own.stop.as_ref().unwrap_or(&self.stop).clone(),

@@ -49,7 +49,7 @@ impl<'p> Texts<'p> {
     /// Pages for this many of the longest texts at a time.
     pub(super) fn pages(&self, parallel: usize, requests: &[Request]) -> PoolSize {
         let len = |(prompt, request): (&Prompt, &Request)| {
-            let tokens = request.max_tokens.map_or(self.context, |most| prompt.tokens.len() + most);
+            let tokens = request.max_tokens.map_or(self.context, |most| prompt.tokens.len().saturating_add(most));
             tokens.min(self.context)
         };
         let mut lens: Vec<usize> = self.prompts.iter().zip(requests).map(len).collect();

@@ -14,9 +14,9 @@ pub(crate) use reader::{Call, Part, Reader};
 
 use crate::error::ApiError;
 use crate::fields::Fields;
-use crate::language::Asked;
+use crate::language::{Asked, refused};
 use amk_models::chat::ChatTemplate;
-use amk_run::grammar::{GrammarError, Language};
+use amk_run::grammar::Language;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
@@ -221,10 +221,8 @@ impl Tools {
     /// calls.
     ///
     /// # Errors
-    /// A language that excludes calls.
+    /// A language that excludes calls, or a schema that cannot be enforced.
     pub(crate) fn language(&self, asked: Option<Asked>) -> Result<Option<Asked>, ApiError> {
-        let invalid = |error: GrammarError| ApiError::invalid("tools", error.to_string());
-        let calls = self.calls().map_err(invalid)?;
         let answer = match asked {
             None => None,
             Some((field, Language::JsonObject)) => Some((field, json!({ "type": "object" }), true)),
@@ -235,22 +233,24 @@ impl Tools {
             }
         };
         if self.required {
-            return Ok(Some(("tools", Language::Lark(format!("start: calls\n{calls}")))));
+            return Ok(Some(("tools", Language::Lark(format!("start: calls\n{}", self.calls()?)))));
         }
         let Some((field, answer, strict)) = answer else { return Ok(None) };
         let answer = Language::json_rule(answer, strict);
-        let answer = answer.map_err(|error| ApiError::invalid(field, error.to_string()))?;
+        let answer = answer.map_err(|error| refused(field, None, &error))?;
+        let calls = self.calls()?;
         Ok(Some((field, Language::Lark(format!("start: answer | calls\nanswer: {answer}\n{calls}")))))
     }
 
     /// The rules of calls.
-    fn calls(&self) -> Result<String, GrammarError> {
+    fn calls(&self) -> Result<String, ApiError> {
         let functions = self.functions.iter().enumerate();
-        let rule = |(number, function)| {
-            let schema = self.schema(function);
-            Language::json_rule(schema, is_strict(function)).map(|rule| format!("call{number}: {rule}\n"))
+        let rule = |(number, function): (usize, &Value)| {
+            let rule = Language::json_rule(self.schema(function), is_strict(function));
+            let rule = rule.map_err(|error| refused("tools", function["name"].as_str(), &error))?;
+            Ok(format!("call{number}: {rule}\n"))
         };
-        let rules = functions.clone().map(rule).collect::<Result<String, GrammarError>>()?;
+        let rules = functions.clone().map(rule).collect::<Result<String, ApiError>>()?;
         let calls: Vec<String> = functions.map(|(number, _)| format!("call{number}")).collect();
         let calls = calls.join(" | ");
         Ok(match self.form {

@@ -2,6 +2,7 @@
 
 use super::{Tools, knows_tools};
 use amk_models::chat::{ChatOptions, ChatTemplate, Message};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 /// Gives tools and messages to the template; one that knows no tools has them in its messages.
@@ -25,8 +26,9 @@ fn written(messages: Vec<Message>) -> Vec<Message> {
     let written = |mut message: Message| {
         if let Some(Value::Array(calls)) = message.more.remove("tool_calls") {
             for call in calls {
-                let call = json!({ "name": call["function"]["name"], "arguments": call["function"]["arguments"] });
+                let (name, arguments) = (&call["function"]["name"], json_of(&call["function"]["arguments"]));
                 let separator = if message.content.is_empty() { "" } else { "\n" };
+                let call = format!("{{\"name\":{name},\"arguments\":{arguments}}}");
                 message.content.push_str(&format!("{separator}<tool_call>\n{call}\n</tool_call>"));
             }
         }
@@ -37,6 +39,12 @@ fn written(messages: Vec<Message>) -> Vec<Message> {
         message
     };
     messages.into_iter().map(written).collect()
+}
+
+/// The JSON of arguments, which may be a text of it.
+fn json_of(arguments: &Value) -> String {
+    let text = arguments.as_str().filter(|text| serde_json::from_str::<&RawValue>(text).is_ok());
+    text.map_or_else(|| arguments.to_string(), str::to_owned)
 }
 
 fn with_instructions(tools: &[Value], mut messages: Vec<Message>) -> Vec<Message> {
@@ -92,6 +100,8 @@ mod tests {
         assert_eq!((messages[1].content.as_str(), messages[1].more.len()), (call, 0));
         let answer = Message::new("user", "<tool_response>\n3\n</tool_response>");
         assert_eq!(messages[2], answer);
+        assert_eq!(json_of(&json!("{\"a\": 18446744073709551616}")), "{\"a\": 18446744073709551616}");
+        assert_eq!((json_of(&json!("a")), json_of(&Value::Null)), ("\"a\"".to_owned(), "null".to_owned()));
         let alone = with_instructions(&[], vec![Message::new("user", "hi")]);
         assert_eq!((alone.len(), alone[0].role.as_str()), (2, "system"));
     }

@@ -1,7 +1,8 @@
 //! The calls in the text of an answer, as it comes.
 
 use super::Form;
-use serde_json::{Map, Value};
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
 
 const OPEN: &str = "<tool_call>";
 const CLOSE: &str = "</tool_call>";
@@ -10,7 +11,7 @@ const CLOSE: &str = "</tool_call>";
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Call {
     pub(crate) name: String,
-    /// An object, as JSON.
+    /// An object, as JSON: what the model wrote.
     pub(crate) arguments: String,
 }
 
@@ -146,14 +147,14 @@ fn partial(text: &str, tag: &str) -> usize {
 
 /// The call that some JSON is.
 fn call(text: &str) -> Option<Call> {
-    let mut object: Map<String, Value> = serde_json::from_str(text.trim()).ok()?;
-    let name = object.get("name")?.as_str()?.to_owned();
-    let arguments = object.remove("arguments").or_else(|| object.remove("parameters"));
+    let object: BTreeMap<String, &RawValue> = serde_json::from_str(text.trim()).ok()?;
+    let name = serde_json::from_str(object.get("name")?.get()).ok()?;
+    let arguments = object.get("arguments").or_else(|| object.get("parameters")).map(|written| written.get());
     let arguments = match arguments {
-        None | Some(Value::Null) => "{}".to_owned(),
+        None | Some("null") => "{}".to_owned(),
         // Some models write them as a text, as the API does.
-        Some(Value::String(text)) => text,
-        Some(value) => value.to_string(),
+        Some(text) if text.starts_with('"') => serde_json::from_str(text).ok()?,
+        Some(written) => written.to_owned(),
     };
     Some(Call { name, arguments })
 }
@@ -165,7 +166,7 @@ mod tests {
     const CALL: &str = r#"{"name": "add", "arguments": {"b": 2, "a": 1}}"#;
 
     fn added() -> Part {
-        Part::Call(Call { name: "add".to_owned(), arguments: r#"{"b":2,"a":1}"#.to_owned() })
+        Part::Call(Call { name: "add".to_owned(), arguments: r#"{"b": 2, "a": 1}"#.to_owned() })
     }
 
     fn text(text: &str) -> Part {
@@ -219,6 +220,16 @@ mod tests {
         check(Form::Bare, "{\"name\": \"mul\"}", &[text("{\"name\": \"mul\"}")]);
         check(Form::Bare, &format!("See {bare}"), &[text(&format!("See {bare}"))]);
         check(Form::Bare, "", &[]);
+    }
+
+    #[test]
+    fn arguments_are_what_the_model_wrote() {
+        let of = |text: &str| call(&format!(r#"{{"arguments": {text}, "name": "add"}}"#)).map(|call| call.arguments);
+        for written in [r#"{"a": 123456789012345678901234567890}"#, r#"{ "a":1.10, "b": "\u00e4", "a":1e400 }"#] {
+            assert_eq!(of(written).as_deref(), Some(written));
+        }
+        assert_eq!(of("null").as_deref(), Some("{}"));
+        assert_eq!(of(r#"{"a": 1"#), None);
     }
 
     #[test]
