@@ -152,7 +152,28 @@ impl ModelConfig {
             }
         }
         keys.account_for_the_rest();
-        allowed.judge(path, config, keys.refusals)
+        allowed.judge(path, config, keys.refusals).map_err(|mut error| {
+            error.refusals.iter_mut().for_each(|refusal| name_key(refusal, import, gguf));
+            error
+        })
+    }
+}
+
+/// Keys that have other names in folders, by these.
+const KEYS: [(&str, &str); 4] = [
+    ("num_key_value_heads", KV_HEADS),
+    ("head_dim", "attention.key_length"),
+    ("partial_rotary_factor", "rope.dimension_count"),
+    ("rope_theta", "rope.freq_base"),
+];
+
+/// Names the key instead of a folder's field, by which a config is judged.
+fn name_key(refusal: &mut Refusal, import: &Import, gguf: &Gguf) {
+    let number = || import.numbers.iter().find(|number| number.field == refusal.field).and_then(|number| number.key);
+    let eps = || (refusal.field == import.eps.0).then_some(gguf.eps);
+    let known = KEYS.iter().find(|(field, _)| *field == refusal.field).map(|(_, key)| *key);
+    if let Some(key) = known.or_else(eps).or_else(number) {
+        refusal.field = format!("{}.{key}", gguf.architecture);
     }
 }
 

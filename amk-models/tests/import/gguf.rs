@@ -186,6 +186,7 @@ fn a_partial_rotation_has_fewer_pairs() {
     let rope = open(&file).unwrap().config.rope;
     assert_eq!((rope.rotary_dims, rope.frequencies(16).inv_freq), (2, vec![1.0]));
     refused(|file| file.u32("llama.rope.dimension_count", 6), "inside");
+    refused(|file| file.u32("llama.rope.dimension_count", 3), "`llama.rope.dimension_count` is 3 of 4 elements");
 }
 
 #[test]
