@@ -18,6 +18,8 @@ use std::fs;
 use std::path::Path;
 
 const CONFIG: &str = "config.json";
+/// The folder of a checkpoint's further chat templates.
+const TEMPLATES: &str = "additional_chat_templates";
 
 /// Bytes of a file of tensors, unless one tensor has more.
 const SHARD_BYTES: usize = 5_000_000_000;
@@ -104,6 +106,21 @@ fn copy_others(source: &Checkpoint, folder: &Path) -> Result<(), QuantizeError> 
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
         if path.is_file() && name != CONFIG && WEIGHTS.iter().all(|ending| !name.ends_with(ending)) {
             fs::copy(&path, folder.join(name)).map_err(io("copy", &path))?;
+        }
+    }
+    copy_templates(&source.path.join(TEMPLATES), &folder.join(TEMPLATES))
+}
+
+/// Copies the chat templates that lie in a folder of their own, if there are any.
+fn copy_templates(from: &Path, to: &Path) -> Result<(), QuantizeError> {
+    if !from.is_dir() {
+        return Ok(());
+    }
+    fs::create_dir_all(to).map_err(io("make", to))?;
+    for entry in fs::read_dir(from).map_err(io("read", from))? {
+        let path = entry.map_err(io("read", from))?.path();
+        if let Some(name) = path.file_name().filter(|_| path.is_file()) {
+            fs::copy(&path, to.join(name)).map_err(io("copy", &path))?;
         }
     }
     Ok(())

@@ -208,6 +208,7 @@ fn a_folder_has_packed_codes_and_scales() {
     assert_eq!(file.tensor("lm_head.weight").unwrap().dtype(), Dtype::F32);
     assert_same(&path, &source, &quantized);
     assert!(path.join("generation_config.json").exists());
+    assert!(path.join("additional_chat_templates/tool_use.jinja").exists());
 }
 
 #[test]

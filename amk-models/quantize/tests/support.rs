@@ -83,6 +83,8 @@ pub(crate) fn folder_of(config: &serde_json::Value, tensors: &[(String, Vec<usiz
     safetensors::serialize_to_file(views, None, &folder.path().join("model.safetensors")).unwrap();
     std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
     std::fs::write(folder.path().join("generation_config.json"), "{}").unwrap();
+    std::fs::create_dir(folder.path().join("additional_chat_templates")).unwrap();
+    std::fs::write(folder.path().join("additional_chat_templates/tool_use.jinja"), "{{ tools }}").unwrap();
     folder
 }
 

@@ -11,8 +11,6 @@ pub(super) fn add_to(environment: &mut Environment<'_>) {
     environment.add_test("sequence", is_sequence);
     environment.add_filter("int", int);
     environment.add_filter("float", float);
-    environment.add_filter("center", center);
-    environment.add_filter("truncate", truncate);
     environment.add_filter("wordcount", minijinja_contrib::filters::wordcount);
 }
 
@@ -42,7 +40,7 @@ fn default_of(positional: Option<Value>, named: &Kwargs, otherwise: Value) -> Re
 
 /// Spaces on both sides; of an odd number Python puts one more to the left in an odd width, to the
 /// right in an even one.
-fn center(text: &str, width: Option<usize>) -> Result<String, Error> {
+pub(super) fn center(text: &str, width: Option<usize>) -> Result<String, Error> {
     let width = width.unwrap_or(80);
     let spaces = padding::fill(' ', width, text)?;
     let (left, right) = spaces.split_at(spaces.len() / 2 + (spaces.len() & width & 1));
@@ -50,7 +48,7 @@ fn center(text: &str, width: Option<usize>) -> Result<String, Error> {
 }
 
 /// Takes its arguments by position, too.
-fn truncate(state: &mut State, value: &Value, arguments: Rest<ValueOrKwargs>) -> Result<Value, Error> {
+pub(super) fn truncate(state: &mut State, value: &Value, arguments: Rest<ValueOrKwargs>) -> Result<Value, Error> {
     let arguments = arguments.into_values();
     let (positional, named): (&[Value], Kwargs) = from_args(&arguments)?;
     let positional = ["length", "killwords", "end", "leeway"].into_iter().zip(positional.iter().cloned());

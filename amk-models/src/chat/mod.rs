@@ -2,23 +2,31 @@
 //!
 //! Templates are Jinja programs that come with a checkpoint. They are rendered as transformers
 //! renders them (`utils/chat_template_utils.py`): blocks trimmed, Jinja2's filters, Python's
-//! methods, `raise_exception`, `strftime_now`, `generation` blocks, and a `tojson` that writes JSON
-//! as Python does. A template is not trusted: it sees nothing but its arguments and runs on a
-//! budget.
+//! methods, `raise_exception`, `strftime_now`, `generation` blocks, and numbers and JSON written as
+//! Python writes them. A template is not trusted: it sees nothing but its arguments, its source has
+//! limits, and it runs on a budget.
 
+mod bounded;
+mod budget;
+mod checks;
 mod content;
-mod generation_block;
 mod jinja2;
+mod limits;
 mod padding;
 mod percent_format;
+mod python_float;
 mod python_json;
 mod python_methods;
+mod python_text;
 mod role;
+mod source;
 mod strftime;
+mod tags;
 
 pub use content::{Content, ContentError, ContentPart};
 pub use role::RoleError;
 
+use budget::Budget;
 use jiff::Zoned;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde};
@@ -26,10 +34,15 @@ use minijinja::{Environment, Error, ErrorKind, Value, context};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
 use std::borrow::Cow;
+use std::sync::Arc;
+use std::thread::Builder;
 
-/// Instructions a template may execute; a long conversation takes some thousands.
-const FUEL: u64 = 2_000_000;
+/// Instructions a template may execute, checks included. A thousand messages take some millions
+/// where a template looks through all of them for each.
+const FUEL: u64 = 10_000_000;
 const NAME: &str = "chat template";
+/// Several times what the deepest template within the limits takes.
+const STACK_SIZE: usize = 16 << 20;
 
 /// One turn of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,6 +126,12 @@ impl From<Error> for ChatError {
     }
 }
 
+impl From<limits::LimitError> for ChatError {
+    fn from(error: limits::LimitError) -> Self {
+        Self { reason: error.to_string() }
+    }
+}
+
 impl ChatTemplate {
     /// A template from its source, which is parsed when it is rendered: a checkpoint without chat
     /// works with a broken template.
@@ -160,42 +179,69 @@ impl ChatTemplate {
             documents => (),
             ..context! { ..Value::from(Serde(&self.tokens)), ..Value::from(Serde(&options.variables)) }
         };
-        let source = generation_block::as_scope(&self.source);
-        Ok(environment()?.template_from_named_str(NAME, &source)?.render(arguments)?)
+        let source = source::prepared(&self.source)?;
+        let budget = Budget::for_arguments(&arguments)?;
+        let environment = environment(budget)?;
+        on_large_stack(|| Ok(environment.template_from_named_str(NAME, &source)?.render(arguments)?))
     }
 }
 
-fn environment<'a>() -> Result<Environment<'a>, Error> {
+/// Runs `render` on a thread of its own: minijinja recurses over a template, and it panics where
+/// nothing is cut from its end, as in `''[::-1]`.
+fn on_large_stack(render: impl FnOnce() -> Result<String, ChatError> + Send) -> Result<String, ChatError> {
+    std::thread::scope(|scope| {
+        let thread = Builder::new().name(NAME.to_owned()).stack_size(STACK_SIZE).spawn_scoped(scope, render);
+        let thread = thread.map_err(|error| ChatError { reason: format!("it has no thread: {error}") })?;
+        thread.join().unwrap_or_else(|_| Err(ChatError { reason: "it makes minijinja panic".to_owned() }))
+    })
+}
+
+fn environment<'a>(budget: Budget) -> Result<Environment<'a>, Error> {
     let mut environment = Environment::new();
     environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
     environment.set_fuel(Some(FUEL));
     environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-    environment.set_unknown_method_callback(python_methods::call);
+    // It writes all variables, and Jinja2 has no such function.
+    environment.remove_global("debug");
     environment.add_function("raise_exception", raise_exception);
     environment.add_function("strftime_now", |format: &str| strftime::format(&Zoned::now(), format));
-    environment.add_filter("tojson", to_json);
     jinja2::add_to(&mut environment);
+    add_budgeted(&mut environment, &Arc::new(budget));
     Ok(environment)
+}
+
+/// Adds what makes values of any size.
+fn add_budgeted(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
+    bounded::add_to(environment, budget);
+    let of = || Arc::clone(budget);
+    let budget = of();
+    environment.set_formatter(move |output, _, value| {
+        budget.check(value)?;
+        let text = python_text::str(value);
+        budget.take(text.len())?;
+        Ok(output.write_str(&text)?)
+    });
+    let budget = of();
+    environment.set_unknown_method_callback(move |state, value, method, arguments| {
+        bounded::check_method(&budget, value, method, arguments)?;
+        bounded::checked(&budget, python_methods::call(state, value, method, arguments)?)
+    });
+    let budget = of();
+    environment
+        .add_filter("tojson", move |value: &Value, arguments: Kwargs| python_json::filter(&budget, value, arguments));
+    let budget = of();
+    environment.add_filter(checks::CHECKED, move |values: &Value, text: usize, new: bool| -> Result<bool, Error> {
+        let size = budget.check(values)?;
+        budget.take(if new { text + size } else { text })?;
+        Ok(false)
+    });
+    let budget = of();
+    environment.add_filter(checks::NO_NAMESPACE, move |value: Value| {
+        budget.check(&value)?;
+        budget::without_namespace(value)
+    });
 }
 
 fn raise_exception(message: String) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, message))
-}
-
-/// `tojson` with the arguments of Python's `json.dumps` that templates use.
-fn to_json(value: &Value, arguments: Kwargs) -> Result<Value, Error> {
-    let indent: Option<usize> = arguments.get("indent")?;
-    let ensure_ascii: Option<bool> = arguments.get("ensure_ascii")?;
-    let sort_keys: Option<bool> = arguments.get("sort_keys")?;
-    arguments.assert_all_used()?;
-    let ensure_ascii = ensure_ascii == Some(true);
-    let written = match sort_keys {
-        Some(true) => serde_json::to_value(value).and_then(|mut json| {
-            json.sort_all_objects();
-            python_json::dumps(&json, indent, ensure_ascii)
-        }),
-        _ => python_json::dumps(value, indent, ensure_ascii),
-    };
-    let text = written.map_err(|error| Error::new(ErrorKind::BadSerialization, format!("tojson: {error}")))?;
-    Ok(Value::from_safe_string(text))
 }

@@ -1,5 +1,7 @@
 //! Python's `'text' % value` in templates, as the filter `format`.
 
+use super::tags::{group_len, is_word, string_len};
+
 /// Values inside of values that are written as the filter at most: templates come from anywhere.
 const MAX_DEPTH: usize = 8;
 
@@ -51,46 +53,6 @@ fn operand_len(text: &str) -> usize {
             },
         };
     }
-}
-
-fn is_word(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
-}
-
-/// Bytes of the string that `text` starts with.
-fn string_len(text: &str) -> usize {
-    let mut characters = text.char_indices();
-    let quote = characters.next().map(|(_, quote)| quote);
-    let mut escaped = false;
-    for (at, c) in characters {
-        match c {
-            _ if escaped => escaped = false,
-            '\\' => escaped = true,
-            _ if Some(c) == quote => return at + c.len_utf8(),
-            _ => {}
-        }
-    }
-    text.len()
-}
-
-/// Bytes of the group in brackets that `text` starts with.
-fn group_len(text: &str) -> usize {
-    let (mut at, mut depth) = (0, 0_usize);
-    while let Some(c) = text[at..].chars().next() {
-        at += match c {
-            '\'' | '"' => string_len(&text[at..]),
-            _ => c.len_utf8(),
-        };
-        match c {
-            '(' | '[' | '{' => depth += 1,
-            ')' | ']' | '}' => depth -= 1,
-            _ => {}
-        }
-        if depth == 0 {
-            break;
-        }
-    }
-    at
 }
 
 #[cfg(test)]

@@ -31,6 +31,10 @@ fn of_string(text: &str, method: &str, arguments: &[Value]) -> Result<Option<Val
         let (width,) = from_args(arguments)?;
         return zfill(text, width).map(|filled| Some(Value::from(filled)));
     }
+    if method == "title" {
+        let () = from_args(arguments)?;
+        return Ok(Some(title(text).into()));
+    }
     if !["index", "partition", "removeprefix", "removesuffix", "rpartition"].contains(&method) {
         return Ok(None);
     }
@@ -98,6 +102,20 @@ fn zfill(text: &str, width: usize) -> Result<String, Error> {
     let (sign, digits) = text.split_at(text.starts_with(['+', '-']).into());
     let zeros = padding::fill('0', width, text)?;
     Ok(format!("{sign}{zeros}{digits}"))
+}
+
+/// `text` with a capital after everything that is not a letter: `It'S`.
+fn title(text: &str) -> String {
+    let mut titled = String::with_capacity(text.len());
+    let mut in_word = false;
+    for c in text.chars() {
+        match in_word {
+            true => titled.extend(c.to_lowercase()),
+            false => titled.extend(c.to_uppercase()),
+        }
+        in_word = c.is_lowercase() || c.is_uppercase();
+    }
+    titled
 }
 
 fn texts(parts: [&str; 3]) -> Value {

@@ -11,6 +11,8 @@ use crate::tokenizer::Tokenizer;
 use super::{Checkpoint, CheckpointError, GenerationDefaults, json_error, names, read_if_present, read_json, shards};
 
 const CONFIG: &str = "config.json";
+/// The chat template for tools beside `chat_template.jinja`, where there are several.
+const TOOL_USE: &str = "additional_chat_templates/tool_use.jinja";
 
 /// Whether the folder holds a Hugging Face checkpoint.
 pub(super) fn is_hugging_face(folder: &Path) -> bool {
@@ -57,16 +59,13 @@ pub(super) fn tokenizer(folder: &Path) -> Result<Option<Tokenizer>, CheckpointEr
     Ok(Some(Tokenizer::from_json(&path, &text)?))
 }
 
-/// The folder's chat template: a separate file, or the older `chat_template` of
-/// `tokenizer_config.json`.
+/// The folder's chat template: a separate file, with one for tools in another, or the older
+/// `chat_template` of `tokenizer_config.json`.
 fn chat_template(folder: &Path) -> Result<Option<ChatTemplate>, CheckpointError> {
     let config = read_json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
-    let file_path = folder.join("chat_template.jinja");
     let listed = |name: &str| config.get("chat_template").and_then(|value| named_template(value, name));
-    let (source, tool_use) = match read_if_present(&file_path)? {
-        Some(bytes) => {
-            (Some(String::from_utf8(bytes).map_err(|_| json_error(&file_path, "is not valid UTF-8"))?), None)
-        }
+    let (source, tool_use) = match read_text(&folder.join("chat_template.jinja"))? {
+        source @ Some(_) => (source, read_text(&folder.join(TOOL_USE))?),
         None => (listed("default"), listed("tool_use")),
     };
     let tokens = TokenTexts {
@@ -76,6 +75,12 @@ fn chat_template(folder: &Path) -> Result<Option<ChatTemplate>, CheckpointError>
         pad_token: token_text(&config, "pad_token"),
     };
     Ok(source.map(|source| ChatTemplate::new(source, tokens).with_tool_use(tool_use)))
+}
+
+/// The text of a file, if there is one.
+fn read_text(path: &Path) -> Result<Option<String>, CheckpointError> {
+    let Some(bytes) = read_if_present(path)? else { return Ok(None) };
+    String::from_utf8(bytes).map(Some).map_err(|_| json_error(path, "is not valid UTF-8"))
 }
 
 /// The template of a name in a list of them; one that has no name is the `default`.

@@ -15,12 +15,13 @@ pub struct HubFileInfo {
 }
 
 /// The files beside the weights; not every model has all of them.
-const BESIDE: [&str; 6] = [
+const BESIDE: [&str; 7] = [
     "config.json",
     "tokenizer.json",
     "tokenizer_config.json",
     "generation_config.json",
     "chat_template.jinja",
+    "additional_chat_templates/tool_use.jinja",
     "model.safetensors.index.json",
 ];
 
@@ -77,6 +78,9 @@ mod tests {
     fn a_folder_of_safetensors_has_what_it_needs() {
         let paths = ["README.md", "config.json", "model-1.safetensors", "onnx/model.onnx", "tokenizer.json", "m.gguf"];
         assert_eq!(chosen("a/b", &paths).unwrap(), ["config.json", "model-1.safetensors", "tokenizer.json"]);
+        let templates = ["tool_use", "rag"].map(|name| format!("additional_chat_templates/{name}.jinja"));
+        let paths = [&templates[0], "chat_template.jinja", "config.json", "model.safetensors", &templates[1]];
+        assert_eq!(chosen("a/b", &paths).unwrap(), &paths[..4]);
         assert!(chosen("a/b", &["config.json", "pytorch_model.bin"]).unwrap_err().contains("neither safetensors"));
     }
 

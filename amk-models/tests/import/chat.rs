@@ -72,6 +72,8 @@ fn blocks_are_trimmed_as_transformers_trims_them() {
     let messages = [Message::new("user", " hi "), Message::new("assistant", "yo")];
     // Rendered by Jinja2 3.1 with trim_blocks and lstrip_blocks.
     assert_eq!(render(source, &messages, &ChatOptions::default()).unwrap(), "<s>user:hi\nassistant:yo\nend");
+    let other_breaks = "{% if true %}\r\na\r\nb\r{{ '\r\n' }}{% endif %}";
+    assert_eq!(render(other_breaks, &[], &ChatOptions::default()).unwrap(), "a\nb\n\n");
 }
 
 #[test]
@@ -99,6 +101,30 @@ fn conversations_with_tools_have_a_template_of_their_own() {
     assert_eq!(template.for_tools(false).source(), template.source());
     let one = ChatTemplate::new("one".to_owned(), TokenTexts::default());
     assert_eq!(one.for_tools(true).source(), "one");
+}
+
+/// The files of transformers 5: each template of a tokenizer that has several in a file of its own.
+#[test]
+fn a_folder_has_a_template_for_tools_in_a_file_of_its_own() {
+    let tiny = golden_json("chat_tiny.json")["checkpoints"].as_object().unwrap().values().next().cloned();
+    let tiny = golden("tiny").join(tiny.unwrap().as_str().unwrap());
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(tiny).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    std::fs::write(folder.path().join("chat_template.jinja"), "plain").unwrap();
+    let template = || Checkpoint::open(folder.path()).unwrap().chat_template.unwrap();
+    assert_eq!(template().for_tools(true).source(), "plain");
+    let additional = folder.path().join("additional_chat_templates");
+    std::fs::create_dir(&additional).unwrap();
+    std::fs::write(additional.join("tool_use.jinja"), "tools!").unwrap();
+    std::fs::write(additional.join("rag.jinja"), "rag").unwrap();
+    assert_eq!(template().for_tools(true).source(), "tools!");
+    assert_eq!(template().for_tools(false).source(), "plain");
+    std::fs::write(additional.join("tool_use.jinja"), [0xff]).unwrap();
+    let error = Checkpoint::open(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("tool_use.jinja") && error.ends_with("is not valid UTF-8"), "{error}");
 }
 
 #[test]
@@ -182,6 +208,13 @@ fn expressions_are_those_of_jinja2() {
         ("'x y/ä'|urlencode", "x%20y/%C3%A4"),
         ("'%s is %d' % ('a', 3)", "a is 3"),
         ("'%s' % bos_token ~ '%s' % 'a'|upper", "<s>A"),
+        ("\"it's a DOG's\".title()", "It'S A Dog'S"),
+        ("0.00005", "5e-05"),
+        ("1e16", "1e+16"),
+        ("123456789012345.0", "123456789012345.0"),
+        ("{'a': [1e16, 0.0001, ('b',)]}", "{'a': [1e+16, 0.0001, ('b',)]}"),
+        ("[0.00005]|string", "[5e-05]"),
+        ("340282366920938463463374607431768211455", "340282366920938463463374607431768211455"),
     ];
     for (expression, expected) in expected {
         let rendered = render(&format!("{{{{ {expression} }}}}"), &[], &ChatOptions::default()).unwrap();
@@ -196,6 +229,37 @@ fn expressions_are_those_of_jinja2() {
         ("'x'|center(99999999999)", "a width of 99999999999 is more than 65536"),
     ] {
         let error = render(&format!("{{{{ {expression} }}}}"), &[], &ChatOptions::default()).unwrap_err();
+        assert_eq!(error, format!("chat template: {expected}"), "{expression}");
+    }
+}
+
+#[test]
+fn json_is_that_of_python() {
+    let numbers: Value = serde_json::from_str("[5e-05, 1.5e-07, 1e16, 1e22, 1e300, 0.0001, 2.0, -3, null]").unwrap();
+    let mut options = ChatOptions::default();
+    options.variables.insert("numbers".to_owned(), numbers);
+    options.variables.insert("object".to_owned(), serde_json::json!({"b": [1, {}], "a": "é😀\"\n", "c": []}));
+    // json.dumps of Python 3.11, with ensure_ascii=False where the argument is not given.
+    let big = "18446744073709551616";
+    for (expression, expected) in [
+        ("numbers|tojson", "[5e-05, 1.5e-07, 1e+16, 1e+22, 1e+300, 0.0001, 2.0, -3, null]"),
+        ("object|tojson", r#"{"b": [1, {}], "a": "é😀\"\n", "c": []}"#),
+        ("object|tojson(ensure_ascii=true)", r#"{"b": [1, {}], "a": "\u00e9\ud83d\ude00\"\n", "c": []}"#),
+        ("object|tojson(sort_keys=true)", r#"{"a": "é😀\"\n", "b": [1, {}], "c": []}"#),
+        ("object|tojson(separators=(',',':'))", r#"{"b":[1,{}],"a":"é😀\"\n","c":[]}"#),
+        ("[1, [2]]|tojson(indent=2)", "[\n  1,\n  [\n    2\n  ]\n]"),
+        ("[1]|tojson(indent='\t')", "[\n\t1\n]"),
+        ("{'a': 1}|tojson(indent=none)", r#"{"a": 1}"#),
+        ("{'a': 1, 'b': []}|tojson(indent='  ', separators=('; ', ' = '))", "{\n  \"a\" = 1; \n  \"b\" = []\n}"),
+        (&format!("[{big}, -{big}]|tojson(sort_keys=true)"), &format!("[{big}, -{big}]")),
+    ] {
+        assert_eq!(render(&format!("{{{{ {expression} }}}}"), &[], &options).unwrap(), expected, "{expression}");
+    }
+    for (expression, expected) in [
+        ("1|tojson(separators=(',',))", "tojson: 1 separators, not 2"),
+        ("1|tojson(indent=[])", "tojson: indent is a sequence"),
+    ] {
+        let error = render(&format!("{{{{ {expression} }}}}"), &[], &options).unwrap_err();
         assert_eq!(error, format!("chat template: {expected}"), "{expression}");
     }
 }
@@ -236,7 +300,188 @@ fn wrong_and_hostile_templates_are_refused() {
         let error = render(source, &[Message::new("user", "x")], &ChatOptions::default()).unwrap_err();
         assert!(error.starts_with("chat template: "), "{error}");
     }
+    assert_eq!(error_of("{{ ''[::-1] }}".to_owned()), "it makes minijinja panic");
     let endless = "{% for a in range(9999) %}{% for b in range(9999) %}{% for c in range(9999) \
     %}{% endfor %}{% endfor %}{% endfor %}";
     assert!(render(endless, &[], &ChatOptions::default()).is_err());
+}
+
+/// The error of a template on a thread with the stack that threads have.
+fn error_of(source: String) -> String {
+    let start = std::time::Instant::now();
+    let thread = std::thread::spawn(move || render(&source, &[Message::new("user", "x")], &ChatOptions::default()));
+    let error = thread.join().unwrap().map(|text| text.len()).unwrap_err();
+    assert!(start.elapsed().as_secs() < 60, "{error}");
+    error.trim_start_matches("chat template: ").to_owned()
+}
+
+#[test]
+fn deep_templates_are_refused_before_they_are_parsed() {
+    let deep = |before: &str, part: &str, after: &str| format!("{before}{}{after}", part.repeat(50_000));
+    let inside = "inside of one another (line 1)";
+    for (before, part, after) in [
+        ("{{ ", "-", "1 }}"),
+        ("{{ ", "not ", "1 }}"),
+        ("{{ 1", "|abs", " }}"),
+        ("{{ 1", ".a", " }}"),
+        ("{{ 1", "-1", " }}"),
+        ("{{ 1", "[0]", " }}"),
+        ("{{ 1", " and 1", " }}"),
+        ("{{ ", "(", " }}"),
+        ("{{ ", "[", " }}"),
+        ("{{ 1", " if 1 else 1", " }}"),
+    ] {
+        let error = error_of(deep(before, part, after));
+        assert!(error.starts_with("the template has ") || error.ends_with(inside), "{part}: {error}");
+        let error = error_of(format!("{before}{}{after}", part.repeat(5_000)));
+        assert_eq!(error, format!("more than 250 operators or brackets {inside}"), "{part}");
+    }
+    for (before, part, after) in [("", "{% if 1 %}", ""), ("{% if 0 %}", "{% elif 0 %}", "{% endif %}")] {
+        let error = error_of(format!("{before}{}{after}", part.repeat(5_000)));
+        assert_eq!(error, format!("more than 100 blocks or `elif` {inside}"));
+    }
+    for part in ["+1", "~'b'"] {
+        assert_eq!(error_of(deep("{{ 1", part, " }}")), "more than 64 concatenations or slices in a tag (line 1)");
+    }
+}
+
+/// What the limits allow fits the stack.
+#[test]
+fn templates_as_deep_as_they_may_be_render() {
+    let answer = |source: String| {
+        let thread = std::thread::spawn(move || render(&source, &[], &ChatOptions::default()));
+        thread.join().unwrap().unwrap()
+    };
+    for (before, part, after, times) in [
+        ("{{ ", "-", "1 }}", 240),
+        ("{{ ", "not ", "1 }}", 240),
+        ("{{ 1", "|abs", " }}", 240),
+        ("{{ 1", "%1", " }}", 240),
+        ("{{ 1", " is not defined", " }}", 50),
+        ("{{ 1", "~'b'", " }}", 64),
+    ] {
+        answer(format!("{before}{}{after}", part.repeat(times)));
+    }
+    for (open, close) in [("[", "]"), ("(", ")"), ("-[", "][0]")] {
+        answer(format!("{{{{ {}1{} }}}}", open.repeat(70), close.repeat(70)));
+    }
+    let blocks = "{% if 1 %}{% for a in [1] %}{% with %}{% set b %}".repeat(24);
+    let ends = "{% endset %}{% endwith %}{% endfor %}{% endif %}".repeat(24);
+    answer(format!("{blocks}{{{{ {}1 }}}}{{{{ {}1{} }}}}{ends}", "-".repeat(240), "[".repeat(25), "]".repeat(25)));
+    answer(format!("{{% if 0 %}}{}{{% endif %}}", "{% elif 0 %}".repeat(99)));
+}
+
+#[test]
+fn values_as_deep_as_they_may_be_are_written() {
+    let deep = "{% set ns = namespace(a=1.5, b=1.5) %}{% for i in range(140) %}\
+                {% set ns.a = [ns.a] %}{% set ns.b = {'b': ns.b} %}{% endfor %}";
+    for expression in [
+        "ns.a",
+        "ns.b",
+        "ns.a|string",
+        "ns.a ~ ns.b",
+        "ns.a|tojson",
+        "ns.b|tojson(sort_keys=true, indent=1)",
+        "ns.a == [ns.a]",
+        "ns.b == {'b': ns.b}",
+        "ns.a < [ns.a]",
+        "ns.a|pprint",
+        "'%s' % ns.b",
+        "[ns.b, ns.b]|unique|list",
+        "[ns.a, ns.a]|sort",
+    ] {
+        let source = format!("{deep}{{{{ {expression} }}}}");
+        let thread = std::thread::spawn(move || render(&source, &[], &ChatOptions::default()));
+        assert!(!thread.join().unwrap().unwrap().is_empty(), "{expression}");
+    }
+}
+
+#[test]
+fn endless_recursion_is_refused() {
+    for source in [
+        "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}",
+        "{% macro f() %}{% call f() %}{% endcall %}{{ caller }}{% endmacro %}{% call f() %}{% endcall %}",
+        "{% block a %}{{ self.a() }}{% endblock %}",
+        "{% for a in [1] recursive %}{{ loop([a]) }}{% endfor %}",
+    ] {
+        let error = error_of(source.to_owned());
+        assert!(error.contains("recursion") || error.contains("stack"), "{source}: {error}");
+    }
+}
+
+#[test]
+fn namespaces_stay_out_of_namespaces() {
+    let expected = "a namespace cannot be assigned to a field of a namespace";
+    for value in ["ns", "[ns]", "{'b': (1, ns)}", "1, ns", "namespace()"] {
+        let error = error_of(format!("{{% set ns = namespace() %}}{{% set ns.a = {value} %}}{{{{ ns }}}}"));
+        assert_eq!(error, expected, "{value}");
+    }
+    let outer = "{% for a in [1] %}{% set ns = namespace() %}{% set ns.l = loop %}{% set outer = loop %}\
+                 {{ outer }}{{ ns.l.index }}{% endfor %}";
+    assert_eq!(render(outer, &[], &ChatOptions::default()).unwrap(), "<loop 0/1>1");
+    let source = "{% set ns = namespace(a=1) %}{% set ns.a = 'x' if true %}{% set ns.b = 1, 2 %}{{ ns.a }}{{ ns.b }}";
+    assert_eq!(render(source, &[], &ChatOptions::default()).unwrap(), "x(1, 2)");
+}
+
+#[test]
+fn templates_make_no_values_of_any_size() {
+    let too_large = "a value has more than ";
+    for (source, expected) in [
+        ("{{ [1,2]|tojson(indent=99999999999) }}", "a width of 99999999999 is more than 65536"),
+        ("{{ [[1,2]]|tojson(indent='  '*100000) }}", "tojson: a value has more than "),
+        ("{{ '%1000000000d' % 3 }}", too_large),
+        ("{{ '%.1000000000f' % 3 }}", too_large),
+        ("{{ '%(a)1000000000d'|format(a=3) }}", too_large),
+        ("{{ '{:>1000000000}'.format(3) }}", too_large),
+        ("{{ ('{0}'*10000).format('a'*10000) }}", too_large),
+        ("{{ 'a'|indent(99999999999, true) }}", too_large),
+        ("{{ 'a'|indent(width=99999999999, first=true) }}", too_large),
+        ("{{ [1]|batch(1000000000, 0) }}", too_large),
+        ("{{ [1]|slice(1000000000) }}", too_large),
+        ("{{ ('a'*100000)|join('b'*100000) }}", too_large),
+        ("{{ ('a'*100000)|join(d='b'*100000) }}", too_large),
+        ("{{ ('b'*100000).join('a'*100000) }}", too_large),
+        ("{{ ('a'*100000)|replace('a', 'b'*100000) }}", too_large),
+        ("{{ ('a'*100000).replace('', 'b'*100000) }}", too_large),
+        ("{{ ([0]*100000000)|list }}", too_large),
+        ("{{ ([0]*100000000)|map('string')|join }}", too_large),
+        ("{{ 'a'*100000000 }}", too_large),
+        (
+            "{% set ns = namespace(a=[]) %}{% for i in range(999) %}{% set ns.a = [ns.a] %}{% endfor %}",
+            "a value has more than 150 others inside",
+        ),
+        ("{% set ns = namespace(a='a') %}{% for i in range(60) %}{% set ns.a = ns.a ~ ns.a %}{% endfor %}", too_large),
+        (
+            "{% set ns = namespace(a=[1]) %}{% for i in range(60) %}{% set ns.a = [ns.a, ns.a] %}{% endfor %}\
+             {{ ns.a == 1 }}",
+            too_large,
+        ),
+        ("{% macro f(a) %}{{ f(a ~ a) }}{% endmacro %}{{ f('aaaaaaaa') }}", too_large),
+        (
+            "{% set ns = namespace(a='\\\\') %}{% for i in range(60) %}{% set ns.a = ns.a|tojson %}{% endfor %}",
+            "tojson: a value has more than ",
+        ),
+        (
+            "{% set ns = namespace(a='\\\\') %}{% for i in range(60) %}{% set ns.a = [ns.a]|string %}{% endfor %}",
+            too_large,
+        ),
+    ] {
+        let error = error_of(source.to_owned());
+        assert!(error.starts_with(expected), "{source}: {error}");
+    }
+}
+
+#[test]
+fn templates_make_no_texts_without_end() {
+    let together = "its texts have more than ";
+    for copy in ["a|upper", "a.upper()", "a|center(9)", "range(9999)|list"] {
+        let copies = format!("{copy},").repeat(10_000);
+        let error = error_of(format!("{{% set a = 'a'*100000 %}}{{{{ [{copies}] }}}}"));
+        assert!(error.starts_with(together), "{error}");
+    }
+    let text = "x".repeat(100_000);
+    let error = error_of(format!("{{% for i in range(99999) %}}{text}{{% endfor %}}"));
+    assert!(error.starts_with(together), "{error}");
+    let captured = format!("{{% set a %}}{{% for i in range(99999) %}}{text}{{% endfor %}}{{% endset %}}");
+    assert!(error_of(captured).starts_with(together));
 }

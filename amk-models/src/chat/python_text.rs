@@ -1,0 +1,78 @@
+//! Values as Python prints them.
+
+use std::fmt::{Result, Write};
+
+use minijinja::Value;
+use minijinja::value::ValueKind;
+
+use super::python_float;
+
+/// `str(value)` of Python.
+pub(super) fn str(value: &Value) -> String {
+    if value.as_str().is_some() || value.is_undefined() {
+        return value.to_string();
+    }
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = write(&mut text, value);
+    text
+}
+
+/// Whether a value is a floating-point number.
+fn float(value: &Value) -> Option<f64> {
+    let is_float = value.is_number() && !value.is_integer();
+    is_float.then(|| f64::try_from(value.clone()).ok()).flatten()
+}
+
+/// Writes `repr(value)` of Python.
+fn write(text: &mut String, value: &Value) -> Result {
+    if let Some(number) = float(value) {
+        return text.write_str(&python_float::repr(number));
+    }
+    // Those without a length, and objects such as macros, have a text of their own.
+    let Some(object) = value.as_object().filter(|object| value.len().is_some() && !has_own_text(object.type_name()))
+    else {
+        return write!(text, "{value:?}");
+    };
+    let (open, close) = match value.kind() {
+        ValueKind::Map => ('{', "}"),
+        _ if value.is_tuple() => ('(', if value.len() == Some(1) { ",)" } else { ")" }),
+        ValueKind::Seq | ValueKind::Iterable => ('[', "]"),
+        _ => return write!(text, "{value:?}"),
+    };
+    text.push(open);
+    for (at, (key, item)) in object.try_iter_pairs().into_iter().flatten().enumerate() {
+        text.push_str(if at == 0 { "" } else { ", " });
+        if open == '{' {
+            write(text, &key)?;
+            text.push_str(": ");
+        }
+        write(text, &item)?;
+    }
+    text.push_str(close);
+    Ok(())
+}
+
+/// Whether minijinja's type prints other than as a list or dictionary.
+fn has_own_text(type_name: &str) -> bool {
+    ["::Macro", "::Loop", "::Closure"].iter().any(|own| type_name.ends_with(own))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::str;
+    use minijinja::Value;
+    use minijinja::value::Tuple;
+
+    #[test]
+    fn values_are_printed_as_python_prints_them() {
+        // str(value) of Python 3.11.
+        let item = Value::from_pairs([("a\n'", Value::from(1e16)), ("b", Value::from(true))]);
+        let list = Value::from(vec![item, Value::from(()), Value::from(5e-5), Value::from("é")]);
+        assert_eq!(str(&list), r#"[{"a\n'": 1e+16, 'b': True}, None, 5e-05, 'é']"#);
+        assert_eq!(str(&Value::from(Tuple::from([Value::from(1.0)]))), "(1.0,)");
+        assert_eq!(str(&Value::from(Tuple::default())), "()");
+        assert_eq!(str(&Value::from("a\n'")), "a\n'");
+        assert_eq!(str(&Value::from(u128::MAX)), u128::MAX.to_string());
+    }
+}
