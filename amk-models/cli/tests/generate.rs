@@ -402,6 +402,9 @@ fn lines_have_options_of_their_own() {
     assert_eq!(written[2], alone(&[&["-t", "0.7", "-n", "12", "--seed", "5"], &penalties[..]].concat()));
     let greedy = alone(&["--greedy", "-n", "30"]);
     assert_eq!(written[3], greedy);
+    assert_eq!(texts(&[&prompt(r#""top_p": 0, "temperature": 0.9"#)], &["-n", "30"]), [&greedy[..]]);
+    let all = |top: i32| texts(&[&prompt(&format!(r#""top_k": {top}, "temperature": 0.9"#))], &["--seed", "3"]);
+    assert_eq!(all(-1), all(0));
     let of_stop =
         |stops: String| texts(&[&prompt(&format!(r#""stop": {stops}"#))], &["--greedy", "-n", "30"]).remove(0);
     let letters: Vec<char> = greedy.chars().skip(2).collect();
@@ -419,7 +422,8 @@ fn lines_have_options_of_their_own() {
         (r#""max_tokens": "5""#, "line 1: `max_tokens` is \"5\", expected a whole number of at least 1"),
         (r#""max_tokens": 0"#, "line 1: `max_tokens` is 0, expected a whole number of at least 1"),
         (r#""seed": 9223372036854775808"#, "line 1: `seed` is 9223372036854775808, expected a whole number from -"),
-        (r#""top_k": -1"#, "line 1: `top_k`: invalid value"),
+        (r#""top_k": 0.5"#, "line 1: `top_k` is 0.5, expected a whole number"),
+        (r#""top_p": 1.5"#, "line 1: `top_p` is 1.5, expected a number from 0 to 1"),
         (r#""temperature": -1"#, "line 1: "),
         (r#""stop": 5"#, "line 1: `stop` is 5, expected a text or "),
         (r#""stop": """#, "line 1: `stop` is \"\", expected a text or "),

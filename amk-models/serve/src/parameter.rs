@@ -32,6 +32,25 @@ pub fn max_tokens(name: &'static str, value: &Value) -> Result<usize, ParameterE
     number.ok_or_else(|| error(name, value, "a whole number of at least 1"))
 }
 
+/// How many of the likeliest tokens to keep, or 0 for all. Some clients send -1 for that.
+///
+/// # Errors
+/// It is not a whole number.
+pub fn top_k(name: &'static str, value: &Value) -> Result<u32, ParameterError> {
+    let number = value.as_i64().map(|number| u32::try_from(number.max(0)).unwrap_or(u32::MAX));
+    number.ok_or_else(|| error(name, value, "a whole number"))
+}
+
+/// The probability that the kept tokens must reach. OpenAI's API allows 0: the likeliest token alone.
+///
+/// # Errors
+/// It is not a number from 0 to 1.
+pub fn top_p(name: &'static str, value: &Value) -> Result<f32, ParameterError> {
+    let number = value.as_f64().filter(|number| (0.0..=1.0).contains(number));
+    let number = number.map(|number| (number as f32).max(f32::MIN_POSITIVE));
+    number.ok_or_else(|| error(name, value, "a number from 0 to 1"))
+}
+
 /// Strings that end a text: one, or a list.
 ///
 /// # Errors
@@ -70,6 +89,18 @@ mod tests {
         for none in [json!(0), json!(-1), json!(1.5), json!("5")] {
             let error = max_tokens("max_tokens", &none).unwrap_err().to_string();
             assert_eq!(error, format!("`max_tokens` is {none}, expected a whole number of at least 1"));
+        }
+    }
+
+    #[test]
+    fn the_likeliest_tokens_may_be_all_or_one() {
+        assert_eq!([-1, 0, 7].map(|top| top_k("top_k", &json!(top))), [Ok(0), Ok(0), Ok(7)]);
+        assert_eq!(top_k("top_k", &json!(1_u64 << 40)), Ok(u32::MAX));
+        assert!(top_k("top_k", &json!(0.5)).is_err());
+        assert_eq!([0.0, 1.0].map(|top| top_p("top_p", &json!(top))), [Ok(f32::MIN_POSITIVE), Ok(1.0)]);
+        for wrong in [json!(-0.1), json!(1.5), json!("1")] {
+            let error = top_p("top_p", &wrong).unwrap_err().to_string();
+            assert_eq!(error, format!("`top_p` is {wrong}, expected a number from 0 to 1"));
         }
     }
 

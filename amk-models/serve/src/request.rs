@@ -3,7 +3,7 @@
 use crate::error::ApiError;
 use crate::fields::Fields;
 use crate::language::LanguageFields;
-use crate::parameter::{max_tokens, seed, stop};
+use crate::parameter::{max_tokens, seed, stop, top_k, top_p};
 use crate::reply::Form;
 use crate::tools::ToolFields;
 use crate::turn::Turn;
@@ -63,8 +63,7 @@ pub(crate) struct Completion {
     max_completion_tokens: Option<usize>,
     temperature: Option<f32>,
     top_p: Option<f32>,
-    /// Below 1: all tokens. Some clients send -1.
-    top_k: Option<i64>,
+    top_k: Option<u32>,
     min_p: Option<f32>,
     repetition_penalty: Option<f32>,
     presence_penalty: Option<f32>,
@@ -139,8 +138,8 @@ impl Completion {
             max_tokens: fields.parameter("max_tokens", max_tokens)?,
             max_completion_tokens: fields.parameter("max_completion_tokens", max_tokens)?,
             temperature: fields.take("temperature")?,
-            top_p: fields.take("top_p")?,
-            top_k: fields.take("top_k")?,
+            top_p: fields.parameter("top_p", top_p)?,
+            top_k: fields.parameter("top_k", top_k)?,
             min_p: fields.take("min_p")?,
             repetition_penalty: fields.take("repetition_penalty")?,
             presence_penalty: fields.take("presence_penalty")?,
@@ -234,9 +233,8 @@ impl Completion {
         let base = if temperature == 0.0 { SamplerConfig::default() } else { own.clone() };
         let sampler = SamplerConfig {
             temperature,
-            top_k: self.top_k.map_or(base.top_k, |top| usize::try_from(top).unwrap_or(0)),
-            // OpenAI's API allows 0: the likeliest token alone.
-            top_p: self.top_p.map_or(base.top_p, |top| if top == 0.0 { f32::MIN_POSITIVE } else { top }),
+            top_k: self.top_k.map_or(base.top_k, |top| top as usize),
+            top_p: self.top_p.unwrap_or(base.top_p),
             min_p: self.min_p.unwrap_or(base.min_p),
             repetition_penalty: self.repetition_penalty.unwrap_or(own.repetition_penalty),
             presence_penalty: self.presence_penalty.unwrap_or(own.presence_penalty),
