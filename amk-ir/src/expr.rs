@@ -196,7 +196,7 @@ impl Expr {
             || Polynomial::of(self).zip(Polynomial::of(other)).is_some_and(|(normal, of_other)| normal == of_other)
     }
 
-    /// Whether it is at least `other` wherever no name is negative, as far as the normal forms show.
+    /// Whether it is at least `other` wherever no name is negative, as far as normal forms show.
     pub(crate) fn is_at_least(&self, other: &Self) -> bool {
         let difference = Polynomial::of(self).zip(Polynomial::of(other)).and_then(|(of, less)| of.plus(&less, -1));
         difference.is_some_and(|difference| difference.is_never_negative())

@@ -41,7 +41,7 @@ pub fn top_k(name: &'static str, value: &Value) -> Result<u32, ParameterError> {
     number.ok_or_else(|| error(name, value, "a whole number"))
 }
 
-/// The probability that the kept tokens must reach. OpenAI's API allows 0: the likeliest token alone.
+/// The probability that the kept tokens must reach. OpenAI's API allows 0: the likeliest alone.
 ///
 /// # Errors
 /// It is not a number from 0 to 1.
