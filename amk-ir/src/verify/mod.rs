@@ -122,7 +122,7 @@
 //!   as not proven.
 //! * Work beyond the budget (`budget`), in proportion to the program's size: AMK0114. Lowerings
 //!   with static queues do not come near; with tickets, under which any worker may run any task,
-//!   those of thousands of small tasks exceed it.
+//!   lowerings of thousands of small tasks exceed it.
 //! * Packets whose tiles move, in pipelined tickets of several workers (AMK0505).
 //! * A bound that crosses at some position is refused even where the tile would be empty.
 //! * Tables need `steps barrier`, rows that a table decides no packets, no place, no state and

@@ -109,7 +109,7 @@ fn a_keyword_that_cannot_be_enforced_is_refused_where_it_is_strict() {
     assert!(error.contains("if"), "{error}");
 }
 
-/// What is wrong with a strict schema; without `strict` it is a language.
+/// The error of a strict schema; without `strict` it compiles.
 #[track_caller]
 fn refused_if_strict(text: &str) -> String {
     let of = |strict| grammars().compile(&schema(serde_json::from_str(text).unwrap(), strict));

@@ -39,7 +39,7 @@ impl Fields {
     /// A field that `read` reads; `None` where it is missing or null.
     ///
     /// # Errors
-    /// What it is not.
+    /// A value that `read` refuses.
     pub(crate) fn parameter<T>(
         &mut self,
         name: &'static str,

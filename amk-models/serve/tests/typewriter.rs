@@ -187,7 +187,8 @@ fn what_a_client_can_do_about_a_strict_schema_is_told() {
         answer.json()["error"]["message"].as_str().expect("a message").to_owned()
     };
     let overlapping = json!({ "oneOf": [{ "type": "integer" }, { "type": "integer", "minimum": 3 }] });
-    let format = |strict: bool| json!({ "type": "json_schema", "json_schema": { "name": "a", "strict": strict, "schema": overlapping } });
+    let schema = |strict: bool| json!({ "name": "a", "strict": strict, "schema": overlapping });
+    let format = |strict: bool| json!({ "type": "json_schema", "json_schema": schema(strict) });
     let message = refused(json!({ "response_format": format(true) }));
     assert!(message.contains("`anyOf` can; `strict: false` does without it"), "{message}");
     answer(&server, json!({ "response_format": format(false) }));

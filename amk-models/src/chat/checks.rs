@@ -3,9 +3,9 @@
 //!
 //! minijinja has no hook for an assignment, so the source gets one: after each block's tag follows
 //! `{% if [values]|checked(bytes, new) %}{% endif %}`. The values are those that the tag names,
-//! `new` says whether it made them, as a `set` does, and the bytes are those of the text up to the
-//! next block. It has no line break and ends like the tag before it, so that whitespace and line
-//! numbers stay.
+//! `new` says whether it made them, as a `set` does, and the bytes are the length of the text up to
+//! the next block. It has no line break and ends like the tag before it, so that whitespace and
+//! line numbers stay.
 
 use super::tags::{Block, assignment, group_len, is_word, items};
 
@@ -33,7 +33,7 @@ impl<'a> Checks<'a> {
         format!("{{% if [{names}]|{CHECKED}({text},{is_new}) %}}{{% endif {}", block.closing)
     }
 
-    /// What the tag gives names to.
+    /// The names that the tag gives values to.
     fn names(&mut self, block: &Block<'a>) -> Vec<&'a str> {
         match block.keyword {
             "set" => match assignment(block.rest) {

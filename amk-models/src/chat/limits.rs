@@ -1,8 +1,8 @@
-//! What a template's source may have: minijinja's parser and compiler recurse over it.
+//! Limits of a template's source: minijinja's parser and compiler recurse over it.
 
 use super::tags::{Block, assignment, is_word, outside_strings};
 
-/// Longest source, in bytes; those of large models have some 30,000.
+/// Longest source, in bytes; templates of large models have some 30,000.
 const MAX_SOURCE: usize = 1 << 18;
 /// Blocks inside of blocks; each `elif` counts as one.
 const MAX_BLOCKS: usize = 100;
@@ -68,7 +68,7 @@ struct Level {
     written: usize,
 }
 
-/// What a tag has up to a place.
+/// Counts of a tag up to a place.
 struct Counts {
     levels: Vec<Level>,
     /// Operators inside of which the place is.

@@ -76,7 +76,7 @@ impl io::Write for Bounded<'_> {
     }
 }
 
-/// What stands between items.
+/// The text between items.
 #[derive(Default)]
 struct Style {
     /// The indent of a level; items are on lines of their own where there is one.

@@ -25,9 +25,9 @@ impl<'a> Part<'a> {
 pub(super) struct Block<'a> {
     /// With its delimiters.
     pub(super) tag: &'a str,
-    /// What the block is: `if`, `endif`, `set` and the like.
+    /// The kind of block: `if`, `endif`, `set` and the like.
     pub(super) keyword: &'a str,
-    /// What follows the keyword.
+    /// The text after the keyword.
     pub(super) rest: &'a str,
     /// The closing delimiter, which says whether whitespace after the tag stays.
     pub(super) closing: &'a str,

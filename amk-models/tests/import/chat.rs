@@ -345,7 +345,7 @@ fn deep_templates_are_refused_before_they_are_parsed() {
     }
 }
 
-/// What the limits allow fits the stack.
+/// The deepest templates within the limits fit the stack.
 #[test]
 fn templates_as_deep_as_they_may_be_render() {
     let answer = |source: String| {
