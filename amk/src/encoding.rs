@@ -1,8 +1,8 @@
 //! How the elements of a weight are stored: plain floats, or blocks of quantised values.
 //!
-//! A crate registers an [`Encoding`] with [`encoding!`](crate::encoding!); readers of checkpoints
-//! find it by its name. Its values are defined by `decode`, exactly: everything that computes with
-//! blocks agrees with that bit for bit, or says how far it is off.
+//! A crate registers an [`Encoding`] with [`encoding!`](crate::encoding!); checkpoint readers look
+//! it up by name. `decode` defines its values exactly: all code that computes with blocks either
+//! agrees with it bit for bit or states its error.
 
 use crate::tensor::Q8Block;
 use amk_ir::DType;
@@ -12,7 +12,7 @@ use half::{bf16, f16};
 
 /// How blocks of elements along the last dimension of a weight are stored.
 pub struct Encoding {
-    /// The name, as the format that defines it writes it: `bf16`, `Q4_K`. Found in any case.
+    /// The name, as in the format that defines it: `bf16`, `Q4_K`. Looked up case-insensitively.
     pub name: &'static str,
     /// Elements in a block; 1 for plain floats.
     pub block: usize,
@@ -22,33 +22,32 @@ pub struct Encoding {
     pub float: Option<DType>,
     /// Decodes whole blocks; as many elements as the blocks have.
     pub decode: fn(blocks: &[u8], elements: &mut [f32]),
-    /// How elements are encoded; `None`: nothing here does it.
+    /// Encodes elements; `None`: encoding is not supported.
     pub encode: Option<Encode>,
-    /// Why a block is none of a weight, for instance that its scale is not finite; `None`: every
-    /// block is one, and none is looked at.
+    /// Returns why a block cannot belong to a weight, for instance because its scale is not finite;
+    /// `None`: every block is valid, and none is checked.
     pub check: Option<CheckBlock>,
     /// Inner products of a vector with `out.len()` rows of whole blocks, whose first blocks are
-    /// `stride` bytes apart, with the bits of the products with decoded rows; `None`: rows are
-    /// decoded.
+    /// `stride` bytes apart, bit-identical to products with decoded rows; `None`: rows are decoded.
     pub dot: Option<Dot>,
-    /// Inner products with inputs that were rounded to bytes; `None`: there are none, and such
-    /// weights are multiplied with inputs in f32.
+    /// Inner products with inputs rounded to bytes; `None`: not supported, and such weights are
+    /// multiplied by f32 inputs.
     pub dot_q8: Option<DotQ8>,
 }
 
-/// Why a block is none of a weight.
+/// Returns why a block cannot belong to a weight.
 pub type CheckBlock = fn(block: &[u8]) -> Result<(), &'static str>;
 
-/// Encodes elements of whole blocks, each block for itself: `encode(elements, blocks)`.
+/// Encodes elements as whole blocks, each block independently: `encode(elements, blocks)`.
 pub type Encode = fn(elements: &[f32], blocks: &mut [u8]);
 
-/// Inner products straight from blocks: `dot(x, rows, stride, out)`.
+/// Inner products computed directly from blocks: `dot(x, rows, stride, out)`.
 pub type Dot = fn(x: &[f32], rows: &[u8], stride: usize, out: &mut [f32]);
 
-/// Inner products of rounded vectors, `xs.len() / vectors` blocks each, with `out.len() / vectors`
-/// rows, straight from their blocks: `dot_q8(xs, vectors, rows, stride, out)`, where the products
-/// of a vector are next to each other in `out`. A product is the same whatever is computed beside
-/// it.
+/// Inner products of rounded vectors, of `xs.len() / vectors` blocks each, with
+/// `out.len() / vectors` rows, computed directly from their blocks:
+/// `dot_q8(xs, vectors, rows, stride, out)`. The products of a vector are contiguous in `out`. A
+/// product does not depend on what is computed beside it.
 pub type DotQ8 = fn(xs: &[Q8Block], vectors: usize, rows: &[u8], stride: usize, out: &mut [f32]);
 
 /// A registered [`Encoding`].
@@ -57,7 +56,8 @@ pub struct Registered(pub &'static Encoding);
 
 inventory::collect!(Registered);
 
-/// Registers a `static` [`Encoding`], so that files may have it and `--weights` names it.
+/// Registers a `static` [`Encoding`], so that files may contain it and `--weights` accepts its
+/// name.
 ///
 /// ```ignore
 /// static NIBBLES: Encoding = Encoding { name: "NIBBLES", block: 32, .. };
@@ -70,7 +70,7 @@ macro_rules! encoding {
     };
 }
 
-/// A block that is none of a weight.
+/// A block that cannot belong to a weight.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("block {block} of {encoding} {reason}")]
 pub struct BlockError {
@@ -83,17 +83,18 @@ pub struct BlockError {
 }
 
 impl Encoding {
-    /// The encoding with this name, in any case.
+    /// Returns the encoding with this name, ignoring case.
     pub fn find(name: &str) -> Option<&'static Self> {
         Self::all().find(|encoding| encoding.name.eq_ignore_ascii_case(name))
     }
 
-    /// All registered encodings, in no order.
+    /// Returns all registered encodings, in no particular order.
     pub fn all() -> impl Iterator<Item = &'static Self> {
         inventory::iter::<Registered>.into_iter().map(|registered| registered.0)
     }
 
-    /// Bytes of so many elements; `None` when they are not whole blocks or too many.
+    /// Returns the size of `elements` elements in bytes; `None` if they are not whole blocks or too
+    /// many.
     pub fn byte_len(&self, elements: usize) -> Option<usize> {
         if !elements.is_multiple_of(self.block) {
             return None;
@@ -101,16 +102,16 @@ impl Encoding {
         (elements / self.block).checked_mul(self.bytes)
     }
 
-    /// Bytes of elements that are in memory.
+    /// Returns the size in bytes of elements that are in memory.
     ///
     /// # Panics
-    /// When they are not whole blocks.
+    /// If they are not whole blocks.
     pub fn bytes_of(&self, elements: usize) -> usize {
         assert!(elements.is_multiple_of(self.block), "{elements} elements cut a block of {self}");
         elements / self.block * self.bytes
     }
 
-    /// Elements in so many bytes of whole blocks.
+    /// Returns the number of elements in `bytes` bytes of whole blocks.
     pub fn elements(&self, bytes: usize) -> usize {
         bytes / self.bytes * self.block
     }
@@ -118,7 +119,7 @@ impl Encoding {
     /// Checks every block.
     ///
     /// # Errors
-    /// The first block that is none of a weight.
+    /// The first block that cannot belong to a weight.
     pub fn check_blocks(&self, bytes: &[u8]) -> Result<(), BlockError> {
         let Some(check) = self.check else { return Ok(()) };
         let mut blocks = bytes.chunks_exact(self.bytes).map(check).enumerate();
@@ -158,7 +159,7 @@ macro_rules! float {
             float: Some(DType::$dtype),
             decode: $decode,
             encode: Some($encode),
-            // A checkpoint's own infinities and NaNs are its business.
+// Infinities and NaNs are the checkpoint's own business.
             check: None,
             dot: None,
             dot_q8: None,

@@ -1,8 +1,8 @@
 //! Instructions in f64, the reference for their Rust functions and device bodies.
 //!
 //! A [`Formula`] is written from the definition of an instruction, not from its Rust function. It
-//! returns every element of the results with the sum of the magnitudes of its terms: a computation
-//! in f32 may be some epsilons of that sum away.
+//! returns every element of the results together with the sum of the magnitudes of its terms; a
+//! computation in f32 may differ by a few epsilons of that sum.
 
 use crate::registry::Registry;
 use core::fmt;
@@ -23,13 +23,13 @@ pub struct Array {
 pub struct Exact {
     /// Its value.
     pub value: f64,
-    /// The sum of the magnitudes rounded on the way to it, each weighted by the sensitivity of the
-    /// result; 0 where nothing is rounded.
+    /// The sum of the magnitudes that are rounded on the way to the value, each weighted by the
+    /// sensitivity of the result; 0 if nothing is rounded.
     pub magnitude: f64,
 }
 
 impl Exact {
-    /// A value that is copied, never rounded.
+    /// A value that is copied and never rounded.
     pub const fn copied(value: f64) -> Self {
         Self { value, magnitude: 0.0 }
     }
@@ -40,7 +40,7 @@ impl Exact {
         terms.into_iter().fold(Self::copied(0.0), add)
     }
 
-    /// A value that is made by multiplications, divisions, roots and sums of terms of one sign.
+    /// A value computed by multiplications, divisions, roots, and sums of terms of one sign.
     pub const fn product(value: f64) -> Self {
         Self { value, magnitude: value.abs() }
     }
@@ -60,26 +60,26 @@ pub struct Operands {
 }
 
 impl Operands {
-    /// Tensor, weight, state or token number `number`.
+    /// Returns the tensor, weight, state or token that is operand number `number`.
     ///
     /// # Panics
-    /// When there is no such operand.
+    /// If there is no such operand.
     pub fn tensor(&self, number: usize) -> &Array {
         &self.tensors[number]
     }
 
-    /// The state that is operand number `number`, to be changed.
+    /// Returns the state that is operand number `number`, to be modified.
     ///
     /// # Panics
-    /// When there is no such operand.
+    /// If there is no such operand.
     pub fn state(&mut self, number: usize) -> &mut Array {
         Arc::make_mut(&mut self.tensors[number])
     }
 
-    /// The elements of operand number `number`.
+    /// Returns the elements of operand number `number`.
     ///
     /// # Panics
-    /// When there is no such operand.
+    /// If there is no such operand.
     pub fn data(&self, number: usize) -> &[f64] {
         &self.tensor(number).data
     }
@@ -88,10 +88,10 @@ impl Operands {
 /// An instruction in f64.
 #[derive(Clone, Copy)]
 pub struct Formula {
-    /// The instruction's path as in `amk_kernels::linear`.
+    /// The instruction's path, such as `amk_kernels::linear`.
     pub path: &'static str,
-    /// The elements of all results, one after the other, for whole operands of shapes that the
-    /// signature allows. Changes states in place.
+    /// Computes the elements of all results, one result after the other, for whole operands of any
+    /// shapes that the signature allows. Changes states in place.
     pub run: fn(&mut Operands) -> Vec<Exact>,
 }
 
@@ -121,15 +121,15 @@ impl fmt::Debug for Formula {
 }
 
 impl Formula {
-    /// The formula of an instruction, where a linked crate has one.
+    /// Returns the formula of an instruction, if a linked crate has one.
     pub fn of(path: &str) -> Option<Self> {
         inventory::iter::<Self>.into_iter().find(|formula| formula.path == path).copied()
     }
 
-    /// Checks that every linked formula is the one formula of an instruction.
+    /// Checks that every linked formula is the only formula of an instruction.
     ///
     /// # Errors
-    /// The first that is not.
+    /// The first formula that is not.
     pub fn check_linked(registry: &Registry) -> Result<(), FormulaError> {
         Self::check_all(inventory::iter::<Self>, |path| registry.get(path).is_ok())
     }
@@ -168,7 +168,7 @@ mod tests {
         operands.data(0).iter().map(|x| Exact::product(2.0 * x)).collect()
     }
 
-    // `$crate` is not `amk` here, so the macro's expansion is written out.
+// `$crate` is not `amk` here, so the expansion of the macro is written out.
     inventory::submit! { Formula { path: "formula::twice", run: twice } }
 
     #[test]

@@ -1,32 +1,32 @@
-//! Measures the throughput of this machine.
+//! Measures the memory throughput of this machine.
 
 use std::hint::black_box;
 use std::sync::Barrier;
 use std::time::Instant;
 
-/// Words that all threads read together at least, 512 MiB: more than a last-level cache holds, so
-/// that they come from memory.
+/// Minimum number of words that all threads read together, 512 MiB: more than a last-level cache
+/// holds, so that they come from memory.
 const WORDS: usize = 64 << 20;
 
-/// Words that a thread reads, 64 MiB, more than its share of the cache, as long as all threads
+/// Words that each thread reads, 64 MiB, more than its share of the cache, as long as all threads
 /// together read at most [`MOST_WORDS`].
 const WORDS_A_THREAD: usize = 8 << 20;
 
-/// Words that all threads read together at most, 1 GiB: as many as a machine has to spare.
+/// Maximum number of words that all threads read together, 1 GiB: as much as a machine can spare.
 const MOST_WORDS: usize = 128 << 20;
 
-/// Passes; the best counts, since another process can only slow one down.
+/// Passes; the best one counts, since other processes can only slow a pass down.
 const PASSES: usize = 5;
 
-/// The rate in bytes a second at which `threads` threads read memory together, each its own part in
-/// order.
+/// Returns the rate, in bytes per second, at which `threads` threads read memory together, each
+/// reading its own part in order.
 pub fn read_bandwidth(threads: usize) -> f64 {
     let threads = threads.max(1);
     let words = words_of_each(threads);
     let barrier = Barrier::new(threads);
     let seconds: Vec<[f64; PASSES]> = std::thread::scope(|scope| {
         let run = || {
-            // Not zeros: those may be one shared page.
+// Not zeros, which may all be one shared page.
             let own = vec![1u64; words];
             core::array::from_fn(|_| {
                 barrier.wait();
@@ -45,12 +45,12 @@ pub fn read_bandwidth(threads: usize) -> f64 {
     (threads * words * size_of::<u64>()) as f64 / best
 }
 
-/// Words that each of the threads reads.
+/// Returns the number of words that each thread reads.
 fn words_of_each(threads: usize) -> usize {
     threads.saturating_mul(WORDS_A_THREAD).clamp(WORDS, MOST_WORDS) / threads
 }
 
-/// The sum of the words, by the widest registers there are.
+/// Sums the words, using the widest registers available.
 fn sum(words: &[u64]) -> u64 {
     #[cfg(target_arch = "x86_64")]
     if std::arch::is_x86_feature_detected!("avx2") {

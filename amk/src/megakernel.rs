@@ -10,7 +10,7 @@ use amk_ir::verify::{Rejected, Verified, certify, verify_with};
 use std::any::TypeId;
 use std::sync::OnceLock;
 
-/// An annotated function as data: its graph, from which programs are made.
+/// An annotated function as data: the graph from which programs are made.
 pub struct Megakernel {
     name: &'static str,
     json: &'static str,
@@ -18,14 +18,13 @@ pub struct Megakernel {
     graph: OnceLock<Result<Graph, MegakernelError>>,
 }
 
-/// The path of an instruction that the graph has, and the type of the function that is called in
-/// its place.
+/// The path of an instruction in the graph, and the type of the function that is called for it.
 pub type Called = (&'static str, fn() -> TypeId);
 
-/// Why an annotated function yields no program.
+/// Reasons why an annotated function yields no program.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum MegakernelError {
-    /// The graph was written by another version of amk.
+    /// The graph was written by a different version of amk.
     #[error("the graph of `{kernel}` cannot be read ({cause}); build its crate with this version of amk")]
     Graph {
         /// The function's name.
@@ -33,8 +32,9 @@ pub enum MegakernelError {
         /// The cause.
         cause: String,
     },
-    /// The function calls another function than the graph's instruction: one of the same name
-    /// beside a glob import hides the instruction, but not what the macro reads of it.
+    /// The function calls a function other than the graph's instruction: a function of the same
+    /// name shadows an instruction imported by a glob, but not the companion macro from which
+    /// `#[megakernel]` reads the signature.
     #[error(
         "`{kernel}` calls a function that hides the instruction `{instruction}` of its graph; rename the function, or \
          import the instruction by its name"
@@ -45,17 +45,17 @@ pub enum MegakernelError {
         /// The instruction's path.
         instruction: String,
     },
-    /// The function declares no such instance.
+    /// The function does not declare this instance.
     #[error("`{kernel}` has no instance `{instance}`; it has: {known}")]
     NoInstance {
         /// The function's name.
         kernel: String,
-        /// The name that was asked for.
+        /// The requested name.
         instance: String,
-        /// The declared ones, separated by commas.
+        /// The declared instances, separated by commas.
         known: String,
     },
-    /// The graph cannot be lowered for these dims or by this schedule.
+    /// The graph cannot be lowered for these dims or with this schedule.
     #[error("`{kernel}` cannot be lowered for `{instance}`:\n{}", lines(errors))]
     Lower {
         /// The function's name.
@@ -65,7 +65,7 @@ pub enum MegakernelError {
         /// The errors.
         errors: Vec<GraphError>,
     },
-    /// The verifier refuses the program.
+    /// The verifier rejects the program.
     #[error("`{kernel}` is not safe to run:\n{rejected}")]
     Rejected {
         /// The function's name.
@@ -75,7 +75,8 @@ pub enum MegakernelError {
     },
 }
 
-/// The errors, each text once and with its number: every layer of a model has the same.
+/// Formats the errors, each text once with its number of occurrences: the layers of a model share
+/// theirs.
 fn lines(errors: &[GraphError]) -> String {
     let mut texts: Vec<(String, usize)> = Vec::new();
     for text in errors.iter().map(GraphError::to_string) {
@@ -92,8 +93,8 @@ fn lines(errors: &[GraphError]) -> String {
 }
 
 impl Megakernel {
-    /// The function `name` with its graph as JSON and the functions that it calls, which have to be
-    /// the graph's instructions. `#[megakernel]` calls this.
+    /// Makes the kernel of the function `name` from its graph as JSON and the functions that it
+    /// calls, which must be the graph's instructions. Called by `#[megakernel]`.
     pub const fn new(name: &'static str, graph: &'static str, calls: &'static [Called]) -> Self {
         Self { name, json: graph, calls, graph: OnceLock::new() }
     }
@@ -103,7 +104,7 @@ impl Megakernel {
         self.name
     }
 
-    /// The graph, with symbolic dims. It is read once.
+    /// Returns the graph, with symbolic dims. It is parsed once.
     ///
     /// # Errors
     /// [`MegakernelError::Graph`] or [`MegakernelError::Hidden`].
@@ -123,10 +124,10 @@ impl Megakernel {
             .map_err(|error| MegakernelError::Graph { kernel: kernel(), cause: error.to_string() })
     }
 
-    /// The declared instance with this name.
+    /// Returns the declared instance with this name.
     ///
     /// # Errors
-    /// [`MegakernelError::NoInstance`], and those of [`Self::graph`].
+    /// [`MegakernelError::NoInstance`], and the errors of [`Self::graph`].
     pub fn instance(&self, name: &str) -> Result<&Instance, MegakernelError> {
         let graph = self.graph()?;
         graph.instances.iter().find(|instance| instance.name == name).ok_or_else(|| {
@@ -136,8 +137,9 @@ impl Megakernel {
         })
     }
 
-    /// The program for an instance, declared or made from a checkpoint's configuration: by
-    /// `schedule`, or where it is `None` by the instance's own or the function's.
+    /// Lowers the program for an instance, which may be declared or made from a checkpoint's
+    /// configuration, with `schedule`; if it is `None`, with the instance's own schedule or else
+    /// the function's.
     ///
     /// # Errors
     /// [`MegakernelError::Lower`].
@@ -150,7 +152,7 @@ impl Megakernel {
         lowered.map_err(|errors| self.not_lowered(instance, errors))
     }
 
-    /// The calls of an instance, before they are cut into tasks.
+    /// Returns the calls of an instance, before they are tiled into tasks.
     ///
     /// # Errors
     /// [`MegakernelError::Lower`].
@@ -162,7 +164,7 @@ impl Megakernel {
         MegakernelError::Lower { kernel: self.name.to_owned(), instance: instance.name.clone(), errors }
     }
 
-    /// The verified program for an instance, by a schedule as in [`Self::lower`].
+    /// Returns the verified program for an instance, with a schedule as in [`Self::lower`].
     ///
     /// # Errors
     /// [`MegakernelError::Lower`] or [`MegakernelError::Rejected`].
@@ -179,10 +181,11 @@ impl Megakernel {
     }
 }
 
-/// Checks the certificate of a program, where it has one that is small enough to check.
+/// Checks the certificate of a program, if it has one that is small enough to check.
 ///
 /// # Panics
-/// If the checker refuses it: the verifier has then accepted a program that it cannot prove.
+/// If the checker refuses it, which means that the verifier has accepted a program that it cannot
+/// prove safe.
 fn second_opinion(verified: &Verified) {
     let Ok(certificate) = certify(verified) else { return };
     match amk_checker::check(verified.program(), &certificate) {

@@ -1,12 +1,12 @@
-//! Sessions: sequences that share a VM, each going on at its own pace.
+//! Sessions: sequences that share a VM, each progressing at its own pace.
 //!
 //! ```text
 //! add, push, fork, rollback, drop ─► Session ─ rows ─► RowVm ─► logits of each wanted row
 //! ```
 //!
-//! A [`Session`] keeps the tokens that each sequence has still to run, and packs them into steps:
-//! first the sequences that decode, then those with a prompt, which share the rows that are left.
-//! Prompts and decoding sequences meet in one step.
+//! A [`Session`] keeps the pending tokens of each sequence and packs them into steps: first the
+//! sequences that decode, then those with a prompt, which share the remaining rows. Prefill and
+//! decoding are mixed in one step.
 //!
 //! ```
 //! # use amk::{rows::{PageEdit, PlacedRow, RowLimits, RowVm}, session::Session, Token};
@@ -28,7 +28,7 @@
 //! while session.pending(first)? > 0 {
 //!     session.step()?;
 //! }
-//! // The second sequence goes on from the same five tokens without computing them again.
+//! // The second sequence continues after the same five tokens without recomputing them.
 //! let second = session.fork(first, 5)?;
 //! assert_eq!(session.logits(first), Some(&[4.0][..]));
 //! session.push(first, &[Token(9)])?;
@@ -49,15 +49,16 @@ pub struct Session<V> {
     vm: V,
     sequences: Sequences,
     waiting: BTreeMap<SequenceId, Waiting>,
-    /// Of the last step: the rows of each sequence, by its number of rows.
+    /// The rows of each sequence in the last step, by its number of rows.
     stepped: BTreeMap<SequenceId, Stepped>,
     /// The last sequence of the last step that ran all its tokens.
     last: Option<SequenceId>,
-    /// Most rows of a step in which some sequences decode and others run their prompts.
+    /// Maximum number of rows in a step in which some sequences decode and others run their
+    /// prompts.
     mixed: usize,
 }
 
-/// Tokens that a sequence has still to run.
+/// The pending tokens of a sequence.
 #[derive(Clone, Default, Debug)]
 struct Waiting {
     tokens: Vec<Token>,
@@ -75,22 +76,22 @@ struct Stepped {
     wanted: usize,
 }
 
-/// Rows of steps in which some sequences decode and others run their prompts, at first.
+/// The initial bound on the rows of steps that mix decoding and prompts.
 const MIXED_ROWS: usize = 512;
 
-/// Why a session cannot do something.
+/// Reasons why a session refuses an operation.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SessionError<E> {
     /// The sequences do not allow it; nothing has changed.
     #[error(transparent)]
     Rows(#[from] RowsError),
-    /// The VM failed; it is of no use then.
+    /// The VM failed and can no longer be used.
     #[error("the step failed")]
     Vm(#[source] E),
 }
 
 impl<V: RowVm> Session<V> {
-    /// A session without sequences.
+    /// Returns a session without sequences.
     pub fn new(vm: V) -> Self {
         let sequences = Sequences::new(vm.limits());
         let mixed = sequences.limits().rows.min(MIXED_ROWS);
@@ -107,38 +108,38 @@ impl<V: RowVm> Session<V> {
         self.sequences.limits()
     }
 
-    /// The time that the last step took on a device, where it is one of its own.
+    /// The time that the last step took on the device, if the VM has one.
     pub fn device_time(&self) -> Option<Duration> {
         self.vm.device_time()
     }
 
-    /// The rows of a step up to which a row's logits have the same bits, whatever the number. A
-    /// row that has a step to itself may have others, unless [`Self::keep_alike`] forbids it.
+    /// The number of rows up to which steps give a row bit-identical logits. A row that has a step
+    /// to itself may differ, unless [`Self::keep_alike`] forbids it.
     pub fn alike_rows(&self) -> usize {
         self.vm.alike_rows()
     }
 
-    /// Whether from now on a row that has a step to itself has the bits that it has in steps of
-    /// [`Self::alike_rows`], also where other bits would take less time: for texts whose tokens
-    /// must not depend on guesses and on texts beside them. At first it need not.
+    /// Sets whether a row that has a step to itself must have the same bits as in steps of
+    /// [`Self::alike_rows`], even where different bits would be faster: for texts whose tokens must
+    /// not depend on guesses or on other texts. Initially false.
     pub fn keep_alike(&mut self, keep: bool) {
         self.vm.keep_alike(keep);
     }
 
-    /// Bounds the rows of steps in which some sequences decode and others run their prompts: a
-    /// sequence that decodes waits for the prompts' rows. Prompts have an eighth of `rows` at
-    /// least, whatever the number of decoding rows. At first the bound is 512, or the VM's rows
-    /// where these are fewer.
+    /// Bounds the rows of steps in which some sequences decode and others run their prompts,
+    /// because a decoding sequence waits for the prompts' rows. Prompts always get at least an
+    /// eighth of `rows`, whatever the number of decoding rows. The initial bound is 512, or the
+    /// VM's rows if they are fewer.
     pub fn bound_mixed(&mut self, rows: usize) {
         self.mixed = rows;
     }
 
-    /// Whether the VM chooses the tokens that [`Self::push_choosing`] asks for.
+    /// Whether the VM can choose the tokens that [`Self::push_choosing`] asks for.
     pub fn chooses(&self) -> bool {
         self.vm.chooses()
     }
 
-    /// Pages of each group that no sequence has.
+    /// The free pages of each group.
     pub fn free_pages(&self) -> Vec<usize> {
         self.sequences.free_pages()
     }
@@ -155,19 +156,19 @@ impl<V: RowVm> Session<V> {
         id
     }
 
-    /// Gives a sequence tokens to run next; the logits of the last are wanted.
+    /// Queues tokens of a sequence; the logits after the last one are wanted.
     ///
     /// # Errors
-    /// [`RowsError::Unknown`], and [`RowsError::Context`] where they do not fit into the context.
+    /// [`RowsError::Unknown`], and [`RowsError::Context`] if they do not fit in the context.
     pub fn push(&mut self, id: SequenceId, tokens: &[Token]) -> Result<(), RowsError> {
         self.give(id, tokens, 1, &[])
     }
 
-    /// As [`Self::push`], and the logits of each of these tokens are wanted: whoever guessed them
-    /// compares.
+    /// Like [`Self::push`], but the logits after each of these tokens are wanted, so that guesses
+    /// can be checked.
     ///
     /// # Errors
-    /// As [`Self::push`], and [`RowsError::Rows`] where they are more than the rows of a step.
+    /// As for [`Self::push`], and [`RowsError::Rows`] if they are more than the rows of a step.
     pub fn push_draft(&mut self, id: SequenceId, tokens: &[Token]) -> Result<(), RowsError> {
         let most = self.limits().rows;
         if tokens.len() > most {
@@ -176,12 +177,13 @@ impl<V: RowVm> Session<V> {
         self.give(id, tokens, tokens.len(), &[])
     }
 
-    /// As [`Self::push`], and the tokens after the last of these tokens are chosen in the step that
-    /// runs them, each by its choice. [`Self::outcomes`] has them where the VM chooses, else the
-    /// logits to choose from. Choices beyond the number of tokens are ignored.
+    /// Like [`Self::push`], but the tokens after the last of these tokens are chosen in the step
+    /// that runs them, each by its choice. [`Self::outcomes`] returns the chosen tokens if the VM
+    /// chooses, otherwise the logits to choose from. Choices beyond the number of tokens are
+    /// ignored.
     ///
     /// # Errors
-    /// As [`Self::push`], and [`RowsError::Rows`] where they are more than the rows of a step.
+    /// As for [`Self::push`], and [`RowsError::Rows`] if they are more than the rows of a step.
     pub fn push_choosing(&mut self, id: SequenceId, tokens: &[Token], choices: &[Choice]) -> Result<(), RowsError> {
         let (found, most) = (choices.len().min(tokens.len()), self.limits().rows);
         if found > most {
@@ -190,8 +192,8 @@ impl<V: RowVm> Session<V> {
         self.give(id, tokens, found.max(1), &choices[..found])
     }
 
-    /// Appends tokens, of which the logits of the last `wanted` are wanted, or the tokens by these
-    /// choices. No tokens change nothing.
+    /// Appends tokens; the logits after the last `wanted` ones, or the tokens that these choices
+    /// select, are wanted. Without tokens, nothing changes.
     fn give(&mut self, id: SequenceId, tokens: &[Token], wanted: usize, choices: &[Choice]) -> Result<(), RowsError> {
         let len = self.sequences.len(id)? + self.pending(id)? + tokens.len();
         let positions = self.limits().positions;
@@ -207,10 +209,10 @@ impl<V: RowVm> Session<V> {
         Ok(())
     }
 
-    /// Tokens that a sequence has run.
+    /// The number of tokens that a sequence has run.
     ///
     /// # Errors
-    /// [`RowsError::Unknown`]; so do the other functions that take a sequence.
+    /// [`RowsError::Unknown`], as for all functions that take a sequence.
     pub fn len(&self, id: SequenceId) -> Result<usize, RowsError> {
         self.sequences.len(id)
     }
@@ -220,7 +222,7 @@ impl<V: RowVm> Session<V> {
         self.sequences.is_empty()
     }
 
-    /// Tokens that a sequence has still to run.
+    /// The number of pending tokens of a sequence.
     ///
     /// # Errors
     /// [`RowsError::Unknown`].
@@ -228,29 +230,30 @@ impl<V: RowVm> Session<V> {
         self.waiting.get(&id).map(|waiting| waiting.tokens.len()).ok_or(RowsError::Unknown(id))
     }
 
-    /// Adds a sequence that goes on after the first `len` tokens of another, and shares their
+    /// Adds a sequence that continues after the first `len` tokens of another and shares their
     /// pages. It has no pending tokens.
     ///
     /// # Errors
-    /// As [`Self::can_keep`].
+    /// As for [`Self::can_keep`].
     pub fn fork(&mut self, id: SequenceId, len: usize) -> Result<SequenceId, RowsError> {
         let fork = self.sequences.fork(id, len)?;
         self.waiting.insert(fork, Waiting::default());
         Ok(fork)
     }
 
-    /// Checks that a sequence can go on after its first `len` tokens: what the rows after them read
-    /// was not given back. It can after the tokens before its last step in any case, and up to
-    /// [`ROLLBACK`](crate::rows::ROLLBACK) tokens before the step that began furthest.
+    /// Checks that a sequence can continue after its first `len` tokens, that is, that no page that
+    /// the following rows read has been returned to the pool. This always holds after the tokens
+    /// before its last step, and up to [`ROLLBACK`](crate::rows::ROLLBACK) tokens before the step
+    /// that began furthest.
     ///
     /// # Errors
-    /// [`RowsError::Unknown`], [`RowsError::Truncate`] where it has run fewer, and
+    /// [`RowsError::Unknown`], [`RowsError::Truncate`] if it has run fewer tokens, and
     /// [`RowsError::GivenBack`].
     pub fn can_keep(&self, id: SequenceId, len: usize) -> Result<(), RowsError> {
         self.sequences.can_keep(id, len)
     }
 
-    /// Pages of each group that a sequence shares with no other.
+    /// The number of pages of each group that a sequence shares with no other.
     ///
     /// # Errors
     /// [`RowsError::Unknown`].
@@ -258,10 +261,10 @@ impl<V: RowVm> Session<V> {
         self.sequences.own_pages(id)
     }
 
-    /// Forgets all but the first `len` tokens of a sequence, and its pending ones.
+    /// Discards all but the first `len` tokens of a sequence, and its pending tokens.
     ///
     /// # Errors
-    /// As [`Self::can_keep`].
+    /// As for [`Self::can_keep`].
     pub fn rollback(&mut self, id: SequenceId, len: usize) -> Result<(), RowsError> {
         self.sequences.truncate(id, len)?;
         self.waiting.insert(id, Waiting::default());
@@ -279,22 +282,22 @@ impl<V: RowVm> Session<V> {
         Ok(())
     }
 
-    /// Runs a step of as many pending tokens as there are rows and pages for. Returns the sequences
-    /// that have run all of theirs in it: their logits are there until the next step. A step
-    /// without pending tokens does nothing.
+    /// Runs a step with as many pending tokens as there are rows and pages for. Returns the
+    /// sequences whose tokens have now all run; their logits are available until the next step.
+    /// Without pending tokens, nothing happens.
     ///
     /// # Errors
-    /// [`RowsError::Pages`] where no sequence with pending tokens can go on: drop or roll back
-    /// some. [`SessionError::Vm`] when the VM fails.
+    /// [`RowsError::Pages`] if no sequence with pending tokens can continue: drop or roll back
+    /// some. [`SessionError::Vm`] if the VM fails.
     pub fn step(&mut self) -> Result<Vec<SequenceId>, SessionError<V::Error>> {
         self.step_overlapped(&mut || {})
     }
 
-    /// As [`Self::step`], and calls `host_work` as [`RowVm::step_rows_overlapped`] does, if there
+    /// Like [`Self::step`], but calls `host_work` as [`RowVm::step_rows_overlapped`] does, if there
     /// are pending tokens.
     ///
     /// # Errors
-    /// As [`Self::step`].
+    /// As for [`Self::step`].
     pub fn step_overlapped(&mut self, host_work: &mut dyn FnMut()) -> Result<Vec<SequenceId>, SessionError<V::Error>> {
         let mut chunks = self.chunks(|_| true);
         if chunks.is_empty() {
@@ -333,12 +336,12 @@ impl<V: RowVm> Session<V> {
         Ok(done)
     }
 
-    /// The sequences of a step that fits, and how many tokens each runs: as many as may be. Tokens
-    /// whose logits are wanted run in one step.
+    /// Selects the sequences of a step that fits, and the number of tokens that each runs, as many
+    /// as possible. Tokens whose logits are wanted run in one step.
     fn chunks(&self, fits: impl Fn(&[(SequenceId, usize)]) -> bool) -> Vec<(SequenceId, usize)> {
         let pending = self.waiting.iter().filter(|(_, waiting)| !waiting.tokens.is_empty());
         let (mut decoding, prompts): (Vec<_>, Vec<_>) = pending.partition(|(_, waiting)| waiting.wanted == 0);
-        // Where not all have room, those that have waited go first.
+// If there is not enough room for all, those that have waited go first.
         let served = decoding.partition_point(|(id, _)| Some(**id) <= self.last);
         let first = served % decoding.len().max(1);
         decoding.rotate_left(first);
@@ -380,8 +383,8 @@ impl<V: RowVm> Session<V> {
         rows
     }
 
-    /// The logits `[VOCAB]` after the last token that a sequence ran in the last step; `None` where
-    /// it ran none in it, or the logits were not wanted.
+    /// The logits `[VOCAB]` after the last token that a sequence ran in the last step; `None` if it
+    /// ran none in that step, or the logits were not wanted.
     pub fn logits(&self, id: SequenceId) -> Option<&[f32]> {
         self.all_logits(id).last()
     }
@@ -392,7 +395,7 @@ impl<V: RowVm> Session<V> {
     }
 
     /// The token or the logits of each wanted row of a sequence in the last step, in order: tokens
-    /// where [`Self::push_choosing`] asked for them and the VM chose.
+    /// if [`Self::push_choosing`] asked for them and the VM chose.
     pub fn outcomes(&self, id: SequenceId) -> impl Iterator<Item = Outcome<'_>> {
         self.wanted(id).map(|row| self.vm.outcome(row))
     }
@@ -403,9 +406,9 @@ impl<V: RowVm> Session<V> {
     }
 }
 
-/// Adds sequences to a step, each with as many of its tokens as there is room for: `room.start`
-/// rows for all, and `room.end` where more of one sequence have to run in one step, which are those
-/// whose logits are wanted. Returns the rows that they take.
+/// Adds sequences to a step, each with as many of its tokens as fit: `room.start` rows in total, or
+/// up to `room.end` if the wanted tokens of a sequence, which must run in one step, need more.
+/// Returns the rows that they take.
 fn fill(
     chunks: &mut Vec<(SequenceId, usize)>,
     pending: &[(&SequenceId, &Waiting)],
@@ -441,7 +444,7 @@ mod tests {
         logits: Vec<f32>,
         /// A chosen token is the number of its draw.
         chooses: bool,
-        /// The rows that suit it best, where these are fewer than a step can have.
+        /// The best number of rows, if it is less than a step can have.
         best: Option<usize>,
     }
 
