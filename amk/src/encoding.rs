@@ -1,4 +1,4 @@
-//! How the elements of a weight are stored: plain floats, or blocks of quantised values.
+//! The storage of a weight's elements: plain floats, or blocks of quantised values.
 //!
 //! A crate registers an [`Encoding`] with [`encoding!`](crate::encoding!); checkpoint readers look
 //! it up by name. `decode` defines its values exactly: all code that computes with blocks either
@@ -159,7 +159,7 @@ macro_rules! float {
             float: Some(DType::$dtype),
             decode: $decode,
             encode: Some($encode),
-// Infinities and NaNs are the checkpoint's own business.
+            // Infinities and NaNs are the checkpoint's own business.
             check: None,
             dot: None,
             dot_q8: None,

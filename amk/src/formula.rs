@@ -97,7 +97,7 @@ pub struct Formula {
 
 inventory::collect!(Formula);
 
-/// Why a registered formula cannot be used.
+/// The reasons why a registered formula is unusable.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FormulaError {
     /// The instruction is not linked.
@@ -168,7 +168,7 @@ mod tests {
         operands.data(0).iter().map(|x| Exact::product(2.0 * x)).collect()
     }
 
-// `$crate` is not `amk` here, so the expansion of the macro is written out.
+    // `$crate` is not `amk` here, so the expansion of the macro is written out.
     inventory::submit! { Formula { path: "formula::twice", run: twice } }
 
     #[test]

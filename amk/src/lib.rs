@@ -2,7 +2,7 @@
 //!
 //! A model is an ordinary Rust function over [`Tensor`]s, [`Weight`]s and [`State`]s.
 //! `#[megakernel]` turns it into a graph; [`Megakernel`] lowers the graph to a program of tasks for
-//! given dims, the verifier of `amk-ir` decides that the program computes the same as the function,
+//! given dims, the verifier of `amk-ir` checks that the program computes the same as the function,
 //! and a [`vm`] executes it.
 //!
 //! ```text
@@ -10,7 +10,7 @@
 //!    └── called directly: the eager function, which the VM agrees with bit for bit
 //! ```
 //!
-//! A crate needs nothing but this one to write a megakernel and run it on the CPU VM:
+//! This crate alone is enough to write a megakernel and run it on the CPU VM:
 //!
 //! ```
 //! use amk::prelude::*;

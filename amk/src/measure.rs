@@ -26,7 +26,7 @@ pub fn read_bandwidth(threads: usize) -> f64 {
     let barrier = Barrier::new(threads);
     let seconds: Vec<[f64; PASSES]> = std::thread::scope(|scope| {
         let run = || {
-// Not zeros, which may all be one shared page.
+            // Not zeros, which may all be one shared page.
             let own = vec![1u64; words];
             core::array::from_fn(|_| {
                 barrier.wait();

@@ -341,7 +341,7 @@ impl<V: RowVm> Session<V> {
     fn chunks(&self, fits: impl Fn(&[(SequenceId, usize)]) -> bool) -> Vec<(SequenceId, usize)> {
         let pending = self.waiting.iter().filter(|(_, waiting)| !waiting.tokens.is_empty());
         let (mut decoding, prompts): (Vec<_>, Vec<_>) = pending.partition(|(_, waiting)| waiting.wanted == 0);
-// If there is not enough room for all, those that have waited go first.
+        // If there is not enough room for all, those that have waited go first.
         let served = decoding.partition_point(|(id, _)| Some(**id) <= self.last);
         let first = served % decoding.len().max(1);
         decoding.rotate_left(first);

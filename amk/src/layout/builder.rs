@@ -9,28 +9,28 @@ use std::collections::BTreeMap;
 /// Where a [`Builder`] gets weights, tables, parameters and flags. Paths start at the struct:
 /// `layers[3].attn.q`.
 pub trait Source {
-    /// A checkpoint's tensor.
+    /// Returns a tensor of the checkpoint.
     ///
     /// # Errors
-    /// When it does not exist, or has another shape, or cannot be read.
+    /// If it does not exist, has a different shape, or cannot be read.
     fn weight(&mut self, request: &WeightRequest<'_>) -> Result<Weight, SourceError>;
 
-    /// A tensor that the loader computes.
+    /// Returns a tensor that the loader computes.
     ///
     /// # Errors
-    /// When it knows no such table.
+    /// If there is no such table.
     fn table(&mut self, path: &str, shape: &[usize]) -> Result<Weight, SourceError>;
 
-    /// A float of the configuration.
+    /// Returns a float of the configuration.
     ///
     /// # Errors
-    /// When it knows no such parameter.
+    /// If there is no such parameter.
     fn param(&mut self, path: &str) -> Result<f32, SourceError>;
 
-    /// A flag of the configuration.
+    /// Returns a flag of the configuration.
     ///
     /// # Errors
-    /// When it knows no such flag.
+    /// If there is no such flag.
     fn flag(&mut self, path: &str) -> Result<bool, SourceError>;
 
     /// The element type in which a state is kept: one of [`CACHES`](amk_ir::schedule::CACHES).
@@ -46,16 +46,16 @@ pub struct WeightRequest<'a> {
     pub path: &'a str,
     /// The tensor's name in the checkpoint.
     pub name: &'a str,
-    /// The name to take where the checkpoint has none of the first.
+    /// The name to use if the checkpoint has no tensor `name`.
     pub fallback: Option<&'a str>,
     /// The shape.
     pub shape: &'a [usize],
 }
 
-/// Why a source lacks a field.
+/// The reason why a source lacks a field.
 pub type SourceError = Box<dyn core::error::Error + Send + Sync>;
 
-/// Why a layout was not filled.
+/// The reasons why a layout cannot be filled.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// The source lacks the field's tensor or value.
@@ -67,14 +67,14 @@ pub enum BuildError {
         #[source]
         cause: SourceError,
     },
-    /// The source gave a tensor of another shape.
+    /// The source returned a tensor of a different shape.
     #[error("`{path}` has shape {found:?}, expected {expected:?}")]
     Misshaped {
         /// The field's path.
         path: String,
         /// The shape of the layout.
         expected: Vec<usize>,
-        /// The shape that the source gave.
+        /// The shape of the source's tensor.
         found: Vec<usize>,
     },
     /// An extent has no value.
@@ -84,7 +84,7 @@ pub enum BuildError {
         path: String,
         /// The expression.
         extent: String,
-        /// Why it has none.
+        /// The reason.
         cause: String,
     },
     /// The shape does not fit.
@@ -92,13 +92,13 @@ pub enum BuildError {
     Shape {
         /// The field's path.
         path: String,
-        /// Why it does not.
+        /// The reason.
         #[source]
         cause: ShapeError,
     },
 }
 
-/// Hands a layout its fields. The methods are called in the order of the fields; shapes are
+/// Gives a layout its fields. The methods are called in the order of the fields; shapes are
 /// expressions over dims.
 pub struct Builder<'s> {
     source: &'s mut dyn Source,
@@ -117,19 +117,19 @@ pub fn build<T: WeightLayout>(dims: &BTreeMap<String, u32>, source: &mut dyn Sou
     T::build(&mut Builder { source, dims, path: String::new(), indices: Vec::new() })
 }
 
-/// A layout of nothing but states and dims, for these dims; all states are 0.
+/// Makes a layout that has only states and dims, for these dims; all states are 0.
 ///
 /// # Errors
-/// When it has weights, tables, parameters or flags, or a shape does not fit.
+/// If it has weights, tables, parameters or flags, or a shape does not fit in memory.
 pub fn zeroed<T: WeightLayout>(dims: &BTreeMap<String, u32>) -> Result<T, BuildError> {
     zeroed_in(dims, &BTreeMap::new())
 }
 
-/// The same, with the states at these paths kept in an element type of
+/// Like [`zeroed`], with the states at these paths kept in an element type of
 /// [`CACHES`](amk_ir::schedule::CACHES) instead of f32.
 ///
 /// # Errors
-/// As [`zeroed`].
+/// As for [`zeroed`].
 pub fn zeroed_in<T: WeightLayout>(
     dims: &BTreeMap<String, u32>,
     kept: &BTreeMap<String, DType>,
@@ -172,11 +172,11 @@ impl Source for Nothing<'_> {
 }
 
 impl Builder<'_> {
-    /// A checkpoint's tensor. Parts in braces of the names (`{l}`) are the indices of the lists
-    /// around the field, outermost first.
+    /// Returns a tensor of the checkpoint. Parts of the names in braces (`{l}`) are the indices of
+    /// the lists around the field, outermost first.
     ///
     /// # Errors
-    /// As [`Source::weight`], and when the tensor has another shape.
+    /// As for [`Source::weight`], and if the tensor has a different shape.
     pub fn weight(
         &mut self,
         field: &str,
@@ -193,10 +193,10 @@ impl Builder<'_> {
         checked(path, &shape, weight)
     }
 
-    /// A tensor that the loader computes.
+    /// Returns a tensor that the loader computes.
     ///
     /// # Errors
-    /// As [`Source::table`], and when the tensor has another shape.
+    /// As for [`Source::table`], and if the tensor has a different shape.
     pub fn table(&mut self, field: &str, shape: &[&str]) -> Result<Weight, BuildError> {
         let path = self.path_of(field);
         let shape = self.shape(&path, shape)?;
@@ -205,10 +205,10 @@ impl Builder<'_> {
         checked(path, &shape, table)
     }
 
-    /// A state, all 0.
+    /// Returns a state, all 0.
     ///
     /// # Errors
-    /// When the shape does not fit.
+    /// If the shape does not fit in memory.
     pub fn state(&mut self, field: &str, shape: &[&str]) -> Result<State, BuildError> {
         let path = self.path_of(field);
         let shape = self.shape(&path, shape)?;
@@ -220,7 +220,7 @@ impl Builder<'_> {
     /// A float of the configuration.
     ///
     /// # Errors
-    /// As [`Source::param`].
+    /// As for [`Source::param`].
     pub fn param(&mut self, field: &str) -> Result<f32, BuildError> {
         let path = self.path_of(field);
         self.source.param(&path).map_err(|cause| BuildError::Source { path, cause })
@@ -229,16 +229,16 @@ impl Builder<'_> {
     /// A flag of the configuration.
     ///
     /// # Errors
-    /// As [`Source::flag`].
+    /// As for [`Source::flag`].
     pub fn flag(&mut self, field: &str) -> Result<bool, BuildError> {
         let path = self.path_of(field);
         self.source.flag(&path).map_err(|cause| BuildError::Source { path, cause })
     }
 
-    /// The value of an expression over dims.
+    /// Returns the value of an expression over dims.
     ///
     /// # Errors
-    /// When it has none.
+    /// If it has no value.
     pub fn dim(&mut self, field: &str, value: &str) -> Result<usize, BuildError> {
         self.extent(&self.path_of(field), value)
     }

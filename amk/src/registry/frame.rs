@@ -7,8 +7,8 @@ use core::ops::{Deref, DerefMut};
 /// The arguments of one call by parameter number, and its results by result number.
 ///
 /// The function that `#[instruction]` generates takes each argument out once, calls the
-/// instruction, and puts the results in. It may rely on the numbers and types of the signature: who
-/// makes the frame has checked them.
+/// instruction, and stores the results. It may rely on the numbers and types of the signature,
+/// which were checked when the frame was made.
 pub struct Frame<'a> {
     arguments: Vec<Argument<'a>>,
     results: Vec<Option<Output>>,
@@ -109,10 +109,10 @@ impl<'a> Frame<'a> {
         self.arguments.get_mut(number).map_or(Argument::Taken, |argument| core::mem::replace(argument, Argument::Taken))
     }
 
-    /// The tensor that parameter `number` takes.
+    /// Takes the tensor of parameter `number`.
     ///
     /// # Panics
-    /// When the parameter is not a tensor or was taken before; so do the other accessors.
+    /// If the parameter is not a tensor or was taken before, as for the other accessors.
     pub fn tensor(&mut self, number: usize) -> Handle<'a, Tensor> {
         match self.take(number) {
             Argument::Tensor(value) => Handle { value, call: PhantomData },
@@ -120,7 +120,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The weight that parameter `number` takes.
+    /// Takes the weight of parameter `number`.
     pub fn weight(&mut self, number: usize) -> &'a Weight {
         match self.take(number) {
             Argument::Weight(weight) => weight,
@@ -128,12 +128,12 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The state that parameter `number` reads.
+    /// Takes the state that parameter `number` reads.
     pub fn state(&mut self, number: usize) -> Handle<'a, State> {
         self.state_mut(number)
     }
 
-    /// The state that parameter `number` writes.
+    /// Takes the state that parameter `number` writes.
     pub fn state_mut(&mut self, number: usize) -> Handle<'a, State> {
         match self.take(number) {
             Argument::State(value) => Handle { value, call: PhantomData },
@@ -141,7 +141,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The token that parameter `number` takes.
+    /// Takes the token of parameter `number`.
     pub fn token(&mut self, number: usize) -> Token {
         match self.take(number) {
             Argument::Token(token) => token,
@@ -149,7 +149,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The float that parameter `number` takes.
+    /// Takes the float of parameter `number`.
     pub fn float(&mut self, number: usize) -> f32 {
         match self.take(number) {
             Argument::Float(value) => value,
@@ -157,7 +157,7 @@ impl<'a> Frame<'a> {
         }
     }
 
-    /// The dim that parameter `number` takes.
+    /// Takes the dim of parameter `number`.
     pub fn dim(&mut self, number: usize) -> usize {
         match self.take(number) {
             Argument::Dim(value) => value,
@@ -174,7 +174,7 @@ impl<'a> Frame<'a> {
         self.arguments.iter().find_map(position).unwrap_or_default()
     }
 
-    /// Puts in result `number`.
+    /// Stores result `number`.
     pub fn result(&mut self, number: usize, value: impl Into<Output>) {
         if self.results.len() <= number {
             self.results.resize_with(number + 1, || None);

@@ -6,7 +6,7 @@ use amk_ir::{Call, InstructionId, Program, TaskId};
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{BTreeMap, HashMap};
 
-/// At most this many ways of calling wrongly are kept.
+/// Maximum number of mismatched forms of calls that are kept.
 const KEPT: usize = 1000;
 
 /// A linked function.
@@ -15,7 +15,7 @@ pub struct Function {
     pub run: fn(&mut Frame<'_>),
     /// The same for several rows at once, see [`super::Entry::rows`].
     pub many: Option<fn(&mut Frame<'_>)>,
-    /// Its signature, and where its arguments come from.
+    /// Its signature, and the sources of its arguments.
     pub callee: Callee,
 }
 
@@ -26,7 +26,7 @@ pub struct Linked {
     pub functions: BTreeMap<InstructionId, Function>,
     /// Instructions without a function.
     pub missing: Vec<RegistryError>,
-    /// Instructions and calls that are not as the functions are.
+    /// Instructions and calls that do not match the functions.
     pub unfit: Vec<Unfit>,
 }
 

@@ -1,8 +1,7 @@
 //! The registry: every `#[instruction]` of every linked crate, by path.
 //!
 //! `#[instruction]` submits an [`Entry`] through `inventory`, which works at link time: an
-//! instruction is found when the binary uses its crate, also by no more than
-//! `use that_crate as _;`.
+//! instruction is found if the binary uses its crate, even if only by `use that_crate as _;`.
 
 mod frame;
 mod link;
@@ -17,25 +16,26 @@ use std::collections::BTreeMap;
 
 /// The registration of an `#[instruction]`.
 pub struct Entry {
-    /// The function's path as in `amk_kernels::linear`.
+    /// The function's path, such as `amk_kernels::linear`.
     pub path: &'static str,
     /// Its [`Signature`] as JSON.
     pub signature: &'static str,
-    /// The type of the function, which no other function has.
+    /// The function's type, which is unique to it.
     pub function: fn() -> TypeId,
     /// Calls the function on the frame's operands.
     pub run: fn(&mut Frame<'_>),
-    /// Calls the function that computes several rows at once on the frame's operands: of the same
-    /// parameters, but tensors with the rows as their first dimension. Where it has one, each row
-    /// has the bits of a call of the function for that row.
+    /// Calls the function that computes several rows at once on the frame's operands. It has the
+    /// same parameters, but its tensors have the rows as their first dimension, and the result of
+    /// each row is bit-identical to a call of the function for that row. `None` if there is no such
+    /// function.
     pub rows: Option<fn(&mut Frame<'_>)>,
-    /// The text of its CUDA body, where it has one.
+    /// The text of its CUDA body, if it has one.
     pub cuda: Option<&'static str>,
 }
 
 inventory::collect!(Entry);
 
-/// Why an instruction cannot be used.
+/// The reasons why an instruction cannot be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RegistryError {
     /// No linked crate registers it.
@@ -50,7 +50,7 @@ pub enum RegistryError {
         /// Its first segment: the crate.
         crate_name: String,
     },
-    /// The crate is linked, but registers no such instruction.
+    /// The crate is linked, but does not register this instruction.
     #[error("crate `{}` registers no instruction `{}`; it has: {known}", Shown(crate_name), Shown(path))]
     Unknown {
         /// The instruction's path.
@@ -66,7 +66,7 @@ pub enum RegistryError {
         /// The path.
         path: String,
     },
-    /// The signature was written by another version of amk.
+    /// The signature was written by a different version of amk.
     #[error("the signature of `{path}` cannot be read ({cause}); build its crate with this version of amk")]
     Signature {
         /// The instruction's path.
@@ -130,10 +130,10 @@ impl Registry {
 }
 
 impl Entry {
-    /// Calls the function on whole operands, one a parameter, and returns its results.
+    /// Calls the function on whole operands, one per parameter, and returns its results.
     ///
     /// # Panics
-    /// Where the function panics, and where the arguments do not match the signature.
+    /// If the function panics, or if the arguments do not match the signature.
     pub fn call<'a>(&self, arguments: impl IntoIterator<Item = Argument<'a>>) -> Vec<Output> {
         let mut frame = Frame::new();
         arguments.into_iter().for_each(|argument| frame.push(argument));

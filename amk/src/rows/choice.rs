@@ -17,8 +17,8 @@ pub struct Draw {
     pub min_p: f32,
     /// Seed of the draws.
     pub seed: u64,
-    /// Index of the draw: of the first of a launch, which follows the last given token, or of a
-    /// row's.
+    /// Index of the draw: for a launch, of its first draw, which follows the last given token; for
+    /// a row, of the row's draw.
     pub draw: u32,
 }
 
@@ -35,24 +35,23 @@ impl Draw {
     }
 }
 
-/// How the token after a row is chosen from its logits. Among equals the lowest token is the
-/// likelier one.
+/// How the token after a row is chosen from its logits. Among equal logits the lowest token wins.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Choice {
     /// The draw.
     pub draw: Draw,
-    /// Changes of logits before the draw, in the order of their tokens, one a token.
+    /// Changes to logits before the draw, in the order of their tokens, at most one per token.
     pub changes: Arc<[LogitChange]>,
 }
 
-/// What penalties and biases do to the logit of a token.
+/// The effect of penalties and biases on the logit of a token.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct LogitChange {
     /// The token.
     pub token: Token,
-    /// A logit of 0 or more is divided by it, a negative one multiplied; 1: none.
+    /// The divisor of a logit of 0 or more, and the factor of a negative one; 1: no effect.
     pub repetition: f32,
-    /// Added then.
+    /// Added after that.
     pub penalty: f32,
     /// Added last.
     pub bias: f32,
@@ -71,12 +70,12 @@ impl LogitChange {
     }
 }
 
-/// What a step has for a row whose outputs were wanted.
+/// The result of a step for a row whose outputs were wanted.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Outcome<'v> {
     /// The token that was chosen after it.
     Token(Token),
-    /// Its logits `[VOCAB]`: no token was asked for, or the VM leaves the choice to its caller.
+    /// Its logits `[VOCAB]`, if no token was requested or the VM leaves the choice to its caller.
     Logits(&'v [f32]),
 }
 

@@ -1,12 +1,12 @@
-//! The contract of a step, checked by every VM before it runs: of each group of states, no page
-//! that a row writes is one that a row of another sequence can see, and what a row reads has a
-//! page.
+//! The contract of a step, checked by every VM before it runs: in each group of states, no page
+//! that a row writes is visible to a row of another sequence, and every position that a row reads
+//! has a page.
 
 use super::{GroupName, HOLE, PAGE, PlacedRow, RowLimits};
 use core::ops::Range;
 use std::collections::HashMap;
 
-/// How the rows of a step break its contract.
+/// The ways in which the rows of a step break its contract.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Breach {
     /// A step without rows, or with too many.
@@ -61,7 +61,7 @@ pub enum Breach {
         /// Pages that exist.
         pages: usize,
     },
-    /// A page that a row reads was given back.
+    /// A row reads a page that was returned to the pool.
     #[error(
         "row {row} is at position {pos} and reads from {first} on, and its page table{group} has a hole before {end}"
     )]
@@ -83,7 +83,8 @@ pub enum Breach {
         /// The first of the two.
         row: usize,
     },
-    /// A page that is written is also in another place, of the same table or of another sequence's.
+    /// A page that is written also occurs elsewhere, in the same table or in that of another
+    /// sequence.
     #[error("row {writer} writes page {page}{group}, which row {other} has too")]
     Shared {
         /// The group.
@@ -111,7 +112,7 @@ pub fn check(limits: &RowLimits, rows: &[PlacedRow]) -> Result<(), Breach> {
     (0..limits.groups.len()).try_for_each(|group| alone(limits, group, rows, &chunks))
 }
 
-/// Checks that a page of a group that a chunk writes is in no other place.
+/// Checks that each page of a group that a chunk writes occurs nowhere else.
 fn alone(limits: &RowLimits, number: usize, rows: &[PlacedRow], chunks: &[Range<usize>]) -> Result<(), Breach> {
     let group = limits.name(number);
     let mut writers = Writers { written: vec![0; limits.groups[number].pages.div_ceil(64)], first: HashMap::new() };
@@ -139,8 +140,8 @@ fn alone(limits: &RowLimits, number: usize, rows: &[PlacedRow], chunks: &[Range<
     Ok(())
 }
 
-/// The first row of the chunk that writes each page. Most pages of long sequences are only read,
-/// which a bit tells.
+/// The first row of the chunk that writes each page. Most pages of long sequences are only read, so
+/// a bit per page records whether it is written.
 struct Writers {
     /// A bit a page.
     written: Vec<u64>,
@@ -179,7 +180,7 @@ fn has_pages(limits: &RowLimits, number: usize, (row, at): (usize, usize), table
     let Some(own) = table.get(..at / PAGE + 1) else {
         return Err(Breach::Short { group, row, pos, pages: table.len() });
     };
-    // A row's own page is none that it may leave behind.
+    // A row's own page is never one that it has moved past.
     let first = of.first_read(at).min(at);
     if let Some(hole) = own[first / PAGE..].iter().rposition(|&page| page == HOLE) {
         return Err(Breach::Hole { group, row, pos, first, end: (first / PAGE + hole + 1) * PAGE });
@@ -190,7 +191,7 @@ fn has_pages(limits: &RowLimits, number: usize, (row, at): (usize, usize), table
     }
 }
 
-/// The rows by sequence: neighbours with the same tables.
+/// Groups the rows by sequence: adjacent rows with the same tables.
 fn chunks(rows: &[PlacedRow]) -> Result<Vec<Range<usize>>, Breach> {
     let mut chunks: Vec<Range<usize>> = Vec::new();
     for (number, row) in rows.iter().enumerate() {

@@ -6,14 +6,14 @@
 //!                                            by group of states: page tables, a pool of pages; the contract
 //! ```
 //!
-//! [`amk_ir::rows`] has the meaning of a step. [`Sequences`] keeps the books for every VM: who has
-//! which page of [`PAGE`] positions, which of them are shared, which are free. A VM that has rows
-//! ([`RowVm`]) owns the memory of the pages, and checks the [`contract`] of each step itself.
-//! States of which rows read equally many positions are a group ([`PageGroup`]), with pages and
-//! page tables of its own: most models have one.
+//! [`amk_ir::rows`] defines the meaning of a step. [`Sequences`] does the bookkeeping for every VM:
+//! which sequence has which page of [`PAGE`] positions, which pages are shared, and which are free.
+//! A VM that supports rows ([`RowVm`]) owns the memory of the pages, and checks the [`contract`] of
+//! each step itself. States of which rows read equally many positions form a group ([`PageGroup`]),
+//! with its own pages and page tables; most models have one group.
 //!
-//! A row may say how the token after it is chosen ([`Choice`]): a VM that chooses itself
-//! ([`RowVm::chooses`]) then gives the token instead of the logits.
+//! A row may specify how the token after it is chosen ([`Choice`]); a VM that chooses tokens itself
+//! ([`RowVm::chooses`]) then returns the token instead of the logits.
 
 mod choice;
 pub mod contract;
@@ -39,7 +39,7 @@ pub const PAGE: usize = 64;
 pub struct Row {
     /// The token.
     pub token: Token,
-    /// Its position: one more than that of the row before it in its sequence.
+    /// Its position: one more than that of the previous row of its sequence.
     pub pos: Pos,
     /// Its sequence.
     pub sequence: SequenceId,

@@ -1,12 +1,12 @@
 //! A bounded pool of pages with reference counts.
 
-/// The pages of a VM. A page has as many users as sequences that name it.
+/// The pages of a VM. The users of a page are the sequences that name it.
 #[derive(Clone, Debug)]
 pub(super) struct Pool {
     users: Vec<u32>,
     /// Pages without users; the last is taken next.
     free: Vec<u32>,
-    /// Whether a page may hold what an earlier user has written.
+    /// Whether a page may still hold data of an earlier user.
     used: Vec<bool>,
 }
 
@@ -24,14 +24,15 @@ impl Pool {
         self.free.len()
     }
 
-    /// A page for one user, and whether it may hold what an earlier user has written.
+    /// Takes a free page for one user; also returns whether it may still hold data of an earlier
+    /// user.
     pub(super) fn take(&mut self) -> Option<(u32, bool)> {
         let page = self.free.pop()?;
         self.users[page as usize] = 1;
         Some((page, std::mem::replace(&mut self.used[page as usize], true)))
     }
 
-    /// Another user of a page.
+    /// Adds a user to a page.
     pub(super) fn share(&mut self, page: u32) {
         self.users[page as usize] += 1;
     }
@@ -41,7 +42,7 @@ impl Pool {
         self.users[page as usize]
     }
 
-    /// One user less.
+    /// Removes a user from a page.
     pub(super) fn release(&mut self, page: u32) {
         let users = &mut self.users[page as usize];
         *users -= 1;

@@ -7,11 +7,11 @@ use core::{fmt, mem};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// A sequence of a [`Sequences`]. The id of one that was dropped is never used again.
+/// A sequence in a [`Sequences`]. The id of a dropped sequence is never reused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct SequenceId {
     slot: u32,
-    /// Sequences that had the slot before.
+    /// The number of sequences that used the slot before.
     generation: u32,
 }
 
@@ -21,7 +21,8 @@ impl fmt::Display for SequenceId {
     }
 }
 
-/// Why rows cannot be a step, or a sequence cannot be what is asked. Nothing has changed then.
+/// The reasons why rows cannot form a step, or an operation on a sequence is refused. Nothing has
+/// changed in either case.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RowsError {
     /// A sequence was dropped, or never added.
@@ -50,7 +51,7 @@ pub enum RowsError {
         /// The position that it could have.
         next: usize,
     },
-    /// Rows of a sequence are not neighbours.
+    /// The rows of a sequence are not adjacent.
     #[error("rows {first} and {second} are of {sequence}, and others are between them; put its rows side by side")]
     Apart {
         /// The sequence.
@@ -70,7 +71,7 @@ pub enum RowsError {
         /// Positions of the context.
         positions: usize,
     },
-    /// A group has not enough free pages.
+    /// A group does not have enough free pages.
     #[error("out of pages{group}: the step needs {needed} of {PAGE} positions, {free} of {pages} are free")]
     Pages {
         /// The group.
@@ -82,7 +83,7 @@ pub enum RowsError {
         /// All.
         pages: usize,
     },
-    /// A sequence is shorter than what should be kept of it.
+    /// A sequence is shorter than the part of it to keep.
     #[error("{sequence} has {len} positions, {kept} cannot be kept")]
     Truncate {
         /// The sequence.
@@ -92,7 +93,7 @@ pub enum RowsError {
         /// Positions to keep.
         kept: usize,
     },
-    /// Rows after the positions to keep would read pages that were given back.
+    /// Rows after the positions to keep would read pages that were returned to the pool.
     #[error(
         "{sequence} cannot go on after {kept} positions: rows there read pages{group} before position {first}, which \
          were given back"
@@ -109,35 +110,35 @@ pub enum RowsError {
     },
 }
 
-/// The rows of a step with their pages, and what to do before it.
+/// The rows of a step with their pages, and the page edits before it.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Placed {
-    /// What to do to pages before the step, in this order.
+    /// The page edits before the step, in this order.
     pub edits: Vec<PageEdit>,
     /// The rows.
     pub rows: Vec<PlacedRow>,
 }
 
-/// A change of a page, of every state of a group.
+/// A change to a page, in every state of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageEdit {
     /// The group.
     pub group: usize,
-    /// What is done to which of its pages.
+    /// The change.
     pub change: PageChange,
 }
 
-/// What is done to a page.
+/// A change to a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PageChange {
-    /// Copies a shared page: a sequence goes on in the copy.
+    /// Copies a shared page; a sequence continues in the copy.
     Copy {
         /// The page.
         from: u32,
         /// Its copy.
         to: u32,
     },
-    /// Sets the positions of a page from `first` on to 0, as in a state that nobody has written.
+    /// Sets the positions of a page from `first` on to 0, as in a newly created state.
     Clear {
         /// The page.
         page: u32,
@@ -157,14 +158,14 @@ impl PageChange {
     }
 }
 
-/// A sequence: its page tables, group by group.
+/// A sequence, with its page table for each group.
 #[derive(Clone, Debug)]
 struct Sequence {
     tables: Vec<Table>,
     /// Positions that have been written.
     len: usize,
-    /// Whether its last pages may hold something behind them: of what was rolled back, or of the
-    /// sequence that it was forked from.
+    /// Whether its last pages may hold data beyond its end, from a rollback or from the sequence
+    /// that it was forked from.
     stale: bool,
 }
 
@@ -173,30 +174,30 @@ struct Sequence {
 struct Table {
     /// The page of each block of positions.
     pages: Vec<u32>,
-    /// Blocks whose pages were given back, the first ones: [`HOLE`]s.
+    /// The number of leading blocks whose pages were returned: [`HOLE`]s.
     holes: usize,
 }
 
 impl Table {
-    /// The pages that were not given back.
+    /// The pages that were not returned.
     fn kept(&self) -> &[u32] {
         &self.pages[self.holes..]
     }
 
-    /// Removes the blocks behind the first `len` positions. Returns their pages.
+    /// Removes the blocks after the first `len` positions. Returns their pages.
     fn cut(&mut self, len: usize) -> impl Iterator<Item = u32> + use<> {
         let left = self.pages.split_off(RowLimits::pages_of(len));
         self.holes = self.holes.min(self.pages.len());
         left.into_iter().filter(|&page| page != HOLE)
     }
 
-    /// The page to which a sequence of so many positions appends next, if it is there.
+    /// The page to which a sequence of `len` positions appends next, if it exists.
     fn open_page(&self, len: usize) -> Option<u32> {
         (!len.is_multiple_of(PAGE)).then(|| self.pages[len / PAGE])
     }
 
-    /// Takes pages for new positions from the pool, which has them. Where something `stale` may lie
-    /// behind the last position, it is cleared.
+    /// Takes pages for new positions from the pool, which must have them. If there may be `stale`
+    /// data after the last position, it is cleared.
     fn extend(&mut self, new: &Range<usize>, stale: bool, pool: &mut Pool, change: &mut dyn FnMut(PageChange)) {
         if let Some(open) = self.pages.get_mut(new.start / PAGE) {
             if pool.users(*open) > 1
@@ -219,7 +220,7 @@ impl Table {
         }
     }
 
-    /// The blocks whose pages the next row of a sequence of so many positions leaves behind.
+    /// The blocks whose pages the next row of a sequence of `len` positions no longer needs.
     fn left_behind(&self, group: &PageGroup, len: usize) -> Range<usize> {
         let kept = group.first_read(len.saturating_sub(ROLLBACK)) / PAGE;
         self.holes..kept.max(self.holes)
@@ -243,7 +244,7 @@ struct Chunk {
 }
 
 impl Sequences {
-    /// No sequences.
+    /// Returns no sequences.
     pub fn new(limits: RowLimits) -> Self {
         let pages = |group: &PageGroup| u32::try_from(group.pages).unwrap_or(u32::MAX);
         let pools = limits.groups.iter().map(|group| Pool::new(pages(group))).collect();
@@ -286,7 +287,7 @@ impl Sequences {
         slot.and_then(|(_, sequence)| sequence.as_ref()).ok_or(RowsError::Unknown(id))
     }
 
-    /// A sequence, with the sizes and the pages of each group.
+    /// Returns a sequence, with the sizes and the pages of each group.
     fn get_mut(&mut self, id: SequenceId) -> Result<(&mut Sequence, &[PageGroup], &mut [Pool]), RowsError> {
         let slot = self.slots.get_mut(id.slot as usize).filter(|(generation, _)| *generation == id.generation);
         let sequence = slot.and_then(|(_, sequence)| sequence.as_mut()).ok_or(RowsError::Unknown(id))?;
@@ -306,7 +307,7 @@ impl Sequences {
         self.ids().next().is_none()
     }
 
-    /// Pages of each group that a sequence has and shares with no other.
+    /// The number of pages of each group that a sequence has and shares with no other.
     ///
     /// # Errors
     /// [`RowsError::Unknown`].
@@ -315,8 +316,8 @@ impl Sequences {
         Ok(self.get(id)?.tables.iter().zip(&self.pools).map(own).collect())
     }
 
-    /// Checks that a sequence can go on after its first `len` positions: it has these, and all that
-    /// the rows after them read.
+    /// Checks that a sequence can continue after its first `len` positions: that it has these, and
+    /// everything that the following rows read.
     ///
     /// # Errors
     /// [`RowsError::Unknown`], [`RowsError::Truncate`] and [`RowsError::GivenBack`].
@@ -334,11 +335,11 @@ impl Sequences {
         Ok(())
     }
 
-    /// Adds a sequence with the first `len` positions of another. The two share their pages; who
-    /// appends to a shared page first goes on in a copy of it.
+    /// Adds a sequence with the first `len` positions of another. The two share their pages; the
+    /// first to append to a shared page continues in a copy of it.
     ///
     /// # Errors
-    /// As [`Self::can_keep`].
+    /// As for [`Self::can_keep`].
     pub fn fork(&mut self, id: SequenceId, len: usize) -> Result<SequenceId, RowsError> {
         self.can_keep(id, len)?;
         let original = self.get(id)?;
@@ -350,12 +351,12 @@ impl Sequences {
         Ok(self.insert(fork))
     }
 
-    /// Keeps the first `len` positions of a sequence; the others can be written again. What its
-    /// last step appended can be taken back in any case, and [`ROLLBACK`] positions before the step
-    /// that began furthest.
+    /// Keeps the first `len` positions of a sequence; the others can be written again. The
+    /// positions that its last step appended can always be removed, and so can [`ROLLBACK`]
+    /// positions before the step that began furthest.
     ///
     /// # Errors
-    /// As [`Self::can_keep`].
+    /// As for [`Self::can_keep`].
     pub fn truncate(&mut self, id: SequenceId, len: usize) -> Result<(), RowsError> {
         self.can_keep(id, len)?;
         let (sequence, _, pools) = self.get_mut(id)?;
@@ -378,12 +379,12 @@ impl Sequences {
         Ok(())
     }
 
-    /// Checks the contract of a step and gives its rows their pages. The sequences have the new
-    /// positions from then on.
+    /// Checks the contract of a step and assigns pages to its rows. From then on the sequences
+    /// include the new positions.
     ///
     /// # Errors
-    /// Any [`RowsError`] but [`RowsError::Truncate`] and [`RowsError::GivenBack`]; nothing has
-    /// changed then.
+    /// Any [`RowsError`] except [`RowsError::Truncate`] and [`RowsError::GivenBack`]; nothing has
+    /// changed in that case.
     pub fn place(&mut self, rows: &[Row]) -> Result<Placed, RowsError> {
         let chunks = self.chunks(rows)?;
         let counts: Vec<_> = chunks.iter().map(|chunk| (chunk.sequence, chunk.len)).collect();
@@ -406,7 +407,7 @@ impl Sequences {
         Ok(placed)
     }
 
-    /// The rows by sequence: neighbours, at the next positions, in the context.
+    /// Groups the rows by sequence: adjacent, at the next positions, within the context.
     fn chunks(&self, rows: &[Row]) -> Result<Vec<Chunk>, RowsError> {
         let most = self.limits.rows;
         if rows.is_empty() || rows.len() > most {
@@ -434,8 +435,8 @@ impl Sequences {
         Ok(chunks)
     }
 
-    /// Gives back the pages that neither the next rows of a sequence read nor those that it can be
-    /// rolled back to.
+    /// Returns to the pool the pages that neither the next rows of a sequence read nor those to
+    /// which it can be rolled back.
     fn give_back(&mut self, id: SequenceId) -> Result<(), RowsError> {
         let (Sequence { tables, len, .. }, groups, pools) = self.get_mut(id)?;
         for ((table, group), pool) in tables.iter_mut().zip(groups).zip(pools) {
@@ -446,9 +447,9 @@ impl Sequences {
         Ok(())
     }
 
-    /// Free pages of each group that a step needs for so many rows of each sequence: new ones, and
-    /// copies of shared ones, less those that the step gives back. The last sequence that appends
-    /// to a page keeps it.
+    /// The number of free pages of each group that a step needs for these numbers of rows of each
+    /// sequence: new pages and copies of shared ones, minus those that the step returns. The last
+    /// sequence that appends to a page keeps it.
     ///
     /// # Errors
     /// [`RowsError::Unknown`].
@@ -477,10 +478,10 @@ impl Sequences {
         (new + copies).saturating_sub(free)
     }
 
-    /// Checks that each group has the pages for a step of so many rows of each sequence.
+    /// Checks that each group has the pages for a step with these numbers of rows of each sequence.
     ///
     /// # Errors
-    /// [`RowsError::Unknown`], and [`RowsError::Pages`] of the first group that lacks some.
+    /// [`RowsError::Unknown`], and [`RowsError::Pages`] for the first group with too few.
     pub fn check_room(&self, counts: &[(SequenceId, usize)]) -> Result<(), RowsError> {
         for (number, (needed, pool)) in self.pages_for(counts)?.into_iter().zip(&self.pools).enumerate() {
             let (free, pages) = (pool.free(), pool.pages());
@@ -491,7 +492,7 @@ impl Sequences {
         Ok(())
     }
 
-    /// Gives a sequence the pages for its rows, which are there.
+    /// Gives a sequence the pages for its rows, which must be available.
     fn extend(&mut self, chunk: &Chunk, edits: &mut Vec<PageEdit>) -> Result<PageTables, RowsError> {
         let (sequence, _, pools) = self.get_mut(chunk.sequence)?;
         let new = sequence.len..sequence.len + chunk.len;

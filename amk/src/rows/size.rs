@@ -1,27 +1,28 @@
-//! How many pages a VM is made with.
+//! The number of pages that a VM is created with.
 
 use super::PageGroup;
 
-/// How many pages a VM has for its sequences.
+/// The number of pages that a VM has for its sequences.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum PoolSize {
-    /// So many in each group.
+    /// This many in each group.
     Pages(usize),
-    /// So many in each group, in their order; groups without a number have as many as the last.
+    /// This many in each group, in order; groups without a number have as many as the last one
+    /// named.
     Groups(Vec<usize>),
-    /// As many as sequences of so many positions need at the same time. Of a group whose rows read
-    /// their last positions alone, a long sequence needs few.
+    /// As many as sequences of these lengths need at the same time. A long sequence needs few pages
+    /// of a group whose rows read only its last positions.
     Sequences(Vec<usize>),
 }
 
 impl PoolSize {
-    /// As many pages as `count` sequences of so many positions need at the same time.
+    /// As many pages as `count` sequences of `positions` positions need at the same time.
     pub fn sequences(count: usize, positions: usize) -> Self {
         Self::Sequences(vec![positions; count])
     }
 
-    /// The groups with their pages, from the last positions that rows read of each, for steps of up
-    /// to `rows` rows.
+    /// Returns the groups with their pages, given the reach of each group, for steps of up to
+    /// `rows` rows.
     pub fn groups(&self, reaches: impl IntoIterator<Item = Option<usize>>, rows: usize) -> Vec<PageGroup> {
         let pages = |number: usize, group: PageGroup| match self {
             Self::Pages(pages) => *pages,

@@ -2,21 +2,21 @@
 
 use std::sync::Arc;
 
-/// In a page table, instead of a page that was given back: no row of the step reads it.
+/// The entry of a page table for a page that was returned to the pool; no row of the step reads it.
 pub const HOLE: u32 = u32::MAX;
 
-/// The page tables of a sequence: of each group, the page of each block of [`super::PAGE`]
-/// positions, or [`HOLE`] where it was given back. Equal tables are one sequence's.
+/// The page tables of a sequence: for each group, the page of each block of [`super::PAGE`]
+/// positions, or [`HOLE`] if it was returned. Equal tables belong to the same sequence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PageTables(Arc<[Arc<[u32]>]>);
 
 impl PageTables {
-    /// The table of a group; empty where there is no such group.
+    /// The table of a group; empty if there is no such group.
     pub fn of(&self, group: usize) -> &[u32] {
         self.0.get(group).map_or(&[], |table| table)
     }
 
-    /// The table of a group, to keep.
+    /// The table of a group, shared.
     pub(crate) fn shared(&self, group: usize) -> Arc<[u32]> {
         self.0.get(group).map_or_else(|| Arc::from([]), Arc::clone)
     }

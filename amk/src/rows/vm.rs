@@ -1,4 +1,4 @@
-//! What a VM with rows offers.
+//! The interface of a VM with rows.
 
 use super::{Choice, Outcome, PAGE, PageEdit, PageTables};
 use crate::tensor::{Pos, Token};
@@ -9,37 +9,39 @@ use std::time::Duration;
 /// The sizes of a VM with rows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RowLimits {
-    /// The most rows of a step.
+    /// Maximum number of rows in a step.
     pub rows: usize,
-    /// The most positions of a sequence.
+    /// Maximum number of positions of a sequence.
     pub positions: usize,
     /// The groups of its states ([`amk_ir::rows::PageGroups`]), at least one.
     pub groups: Vec<PageGroup>,
 }
 
-/// States of which rows read equally many positions. They have pages of their own, and a page table
+/// States of which rows read equally many positions. They have their own pages, and a page table
 /// for each sequence.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageGroup {
     /// Pages of [`PAGE`] positions, for all sequences.
     pub pages: usize,
-    /// The last positions, its own included, of which a row reads anything; `None`: all. Pages
-    /// before them are given back.
+    /// The number of last positions, including its own, of which a row reads anything; `None`: all.
+    /// Pages before them are returned to the pool.
     pub reach: Option<usize>,
 }
 
 impl RowLimits {
-    /// Of a VM whose states are one group with so many pages, of which rows read all positions.
+    /// The limits of a VM whose states are one group with this number of pages, of which rows read
+    /// all positions.
     pub fn new(rows: usize, positions: usize, pages: usize) -> Self {
         Self { rows, positions, groups: vec![PageGroup { pages, reach: None }] }
     }
 
-    /// Pages that so many positions take.
+    /// The number of pages that hold `positions` positions.
     pub const fn pages_of(positions: usize) -> usize {
         positions.div_ceil(PAGE)
     }
 
-    /// The most pages of each group that a sequence has at a time until it has so many positions.
+    /// The maximum number of pages of each group that a sequence holds at a time until it has
+    /// `positions` positions.
     pub fn pages_at_once(&self, positions: usize) -> Vec<usize> {
         self.groups.iter().map(|group| group.pages_at_once(positions, self.rows)).collect()
     }
@@ -52,7 +54,7 @@ impl RowLimits {
 }
 
 impl PageGroup {
-    /// The first position of which a row at `pos` reads anything.
+    /// The first position that a row at `pos` reads.
     pub const fn first_read(&self, pos: usize) -> usize {
         match self.reach {
             Some(reach) => (pos + 1).saturating_sub(reach),
@@ -60,22 +62,22 @@ impl PageGroup {
         }
     }
 
-    /// The most pages that a sequence has at a time until it has so many positions, in steps of up
-    /// to `rows` rows.
+    /// The maximum number of pages that a sequence holds at a time until it has `positions`
+    /// positions, in steps of up to `rows` rows.
     pub fn pages_at_once(&self, positions: usize, rows: usize) -> usize {
-        // What a step's rows read and write, and what the sequence can be rolled back by.
+        // The positions that a step's rows read and write, and those that a rollback needs.
         let at_once = self.reach.map(|reach| reach + rows + ROLLBACK - 1);
         let pages = RowLimits::pages_of(positions);
         at_once.map_or(pages, |positions| pages.min((positions.max(1) - 1).div_ceil(PAGE) + 1))
     }
 }
 
-/// A group in a message; nothing where there is but one.
+/// A group in a message; empty if it is the only one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupName {
     /// Its number; `None`: it is the only one.
     pub group: Option<usize>,
-    /// The last positions that rows read of it; `None`: all.
+    /// The number of last positions that rows read of it; `None`: all.
     pub reach: Option<usize>,
 }
 
@@ -89,8 +91,8 @@ impl fmt::Display for GroupName {
     }
 }
 
-/// Positions before a step that a sequence can be rolled back by in any case: more than anyone
-/// guesses at a time. Pages that only rows before them read are given back.
+/// The number of positions before a step to which a sequence can always be rolled back: more than
+/// anyone guesses at a time. Pages that only rows before them read are returned to the pool.
 pub const ROLLBACK: usize = PAGE;
 
 /// A row with the pages of its sequence.
@@ -100,83 +102,84 @@ pub struct PlacedRow {
     pub token: Token,
     /// The position.
     pub pos: Pos,
-    /// The page tables of its sequence, up to the block of [`PAGE`] positions that has the row's.
+    /// The page tables of its sequence, up to the block of [`PAGE`] positions that contains the
+    /// row's position.
     pub pages: PageTables,
     /// Whether its outputs are wanted.
     pub wanted: bool,
-    /// How the token after it is chosen, where it is wanted and a VM that chooses is to choose it.
+    /// How the token after it is chosen, if it is wanted and the VM is to choose it.
     pub choice: Option<Choice>,
 }
 
 /// A VM that runs steps of rows.
 pub trait RowVm {
-    /// Why a step fails.
+    /// The error of a failed step.
     type Error: Error + Send + Sync + 'static;
 
     /// Its sizes.
     fn limits(&self) -> RowLimits;
 
-    /// How many of so many rows that could run now had best be in one step, where nobody waits for
-    /// another: at least one, and as many as a step has at most.
+    /// The best number of rows for one step when `pending` rows could run and no sequence waits for
+    /// another: at least one, and at most the rows of a step.
     fn best_rows(&self, pending: usize) -> usize {
         pending.min(self.limits().rows)
     }
 
-    /// The rows of a step up to which a row's logits have the same bits, whatever the number. A
-    /// row that has a step to itself may have others, unless [`Self::keep_alike`] forbids it.
+    /// The number of rows up to which steps give a row bit-identical logits. A row that has a step
+    /// to itself may differ, unless [`Self::keep_alike`] forbids it.
     fn alike_rows(&self) -> usize {
         self.limits().rows
     }
 
-    /// Whether from now on a row that has a step to itself has the bits that it has in steps of
-    /// [`Self::alike_rows`], also where other bits would take less time.
+    /// Sets whether a row that has a step to itself must have the same bits as in steps of
+    /// [`Self::alike_rows`], even where different bits would be faster.
     fn keep_alike(&mut self, _keep: bool) {}
 
-    /// Whether it chooses the tokens after rows that have a choice. Other VMs give their logits.
+    /// Whether the VM chooses the tokens after rows that have a choice. Other VMs return their
+    /// logits.
     fn chooses(&self) -> bool {
         false
     }
 
-    /// The time that the last step took on a device, where it is one of its own.
+    /// The time that the last step took on the device, if the VM has one.
     fn device_time(&self) -> Option<Duration> {
         None
     }
 
-    /// Changes a page of every state of a group.
+    /// Changes a page in every state of a group.
     ///
     /// # Errors
-    /// When there is no such page, or the device fails.
+    /// If there is no such page, or the device fails.
     fn edit_page(&mut self, edit: PageEdit) -> Result<(), Self::Error>;
 
-    /// Runs a step of rows as [`super::Sequences`] places them.
+    /// Runs a step of rows as placed by [`super::Sequences`].
     ///
     /// # Errors
-    /// When the rows break the [`super::contract`]: nothing has run then. When the step fails: the
-    /// VM is of no use then.
+    /// If the rows break the [`super::contract`], in which case nothing has run. If the step fails,
+    /// after which the VM can no longer be used.
     fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error>;
 
-    /// As [`Self::step_rows`]. Calls `host_work` once unless an error comes first: while a device
-    /// runs the step, or before a step that takes the caller's time.
+    /// Like [`Self::step_rows`], but calls `host_work` once, unless an error comes first: while a
+    /// device runs the step, or before a step that runs on the caller's thread.
     ///
     /// # Errors
-    /// As [`Self::step_rows`].
+    /// As for [`Self::step_rows`].
     fn step_rows_overlapped(&mut self, rows: Vec<PlacedRow>, host_work: &mut dyn FnMut()) -> Result<(), Self::Error> {
         host_work();
         self.step_rows(rows)
     }
 
-    /// The token that was chosen after a row of the last step. `None` where none was asked for, and
-    /// where the choice is left to the caller: where no logit is a finite number, or the highest is
-    /// infinite, or too many are equal.
+    /// The token chosen after a row of the last step. `None` if none was requested, or if the
+    /// choice is left to the caller: because no logit is finite, the highest is infinite, or too
+    /// many are equal.
     fn token(&self, _row: usize) -> Option<Token> {
         None
     }
 
-    /// The logits `[VOCAB]` of a row of the last step, which was wanted and has no
-    /// [`Self::token`].
+    /// The logits `[VOCAB]` of a row of the last step that was wanted and has no [`Self::token`].
     fn logits(&self, row: usize) -> &[f32];
 
-    /// The token or the logits of a row of the last step, which was wanted.
+    /// The token or the logits of a wanted row of the last step.
     fn outcome(&self, row: usize) -> Outcome<'_> {
         self.token(row).map_or_else(|| Outcome::Logits(self.logits(row)), Outcome::Token)
     }

@@ -22,7 +22,7 @@ impl Cells {
     /// Alignment in bytes: a cache line, and the widest vector register.
     pub(crate) const ALIGN: usize = 64;
 
-    /// Allocates `bytes` zeroed bytes; `None` when out of memory. Untouched pages take no room: a
+    /// Allocates `bytes` zeroed bytes; `None` when out of memory. Untouched pages take no memory: a
     /// cache for a long context costs only the part in use.
     pub(crate) fn zeroed(bytes: usize) -> Option<Self> {
         // The system has zeroed pages at hand for its own alignment only; for a larger one it would

@@ -25,10 +25,10 @@ unsafe impl Send for Tensor {}
 unsafe impl Sync for Tensor {}
 
 impl Tensor {
-    /// A tensor of this shape with these elements.
+    /// Returns a tensor of this shape with these elements.
     ///
     /// # Errors
-    /// When there are more than 4 dimensions or the number of elements is not the product of the
+    /// If there are more than 4 dimensions, or the number of elements is not the product of the
     /// extents.
     pub fn new(shape: &[usize], data: Vec<f32>) -> Result<Self, ShapeError> {
         let shape = Shape::new(shape)?;
@@ -38,10 +38,10 @@ impl Tensor {
         Ok(Self { shape, data: Data::Owned(data) })
     }
 
-    /// A tensor of this shape whose elements are 0.
+    /// Returns a tensor of this shape whose elements are 0.
     ///
     /// # Errors
-    /// When there are more than 4 dimensions or more elements than the address space has.
+    /// If there are more than 4 dimensions, or more elements than the address space can hold.
     pub fn zeros(shape: &[usize]) -> Result<Self, ShapeError> {
         let shape = Shape::new(shape)?;
         Ok(Self { shape, data: Data::Owned(vec![0.0; shape.elements()]) })

@@ -4,7 +4,7 @@
 /// The largest number.
 pub const LARGEST: f32 = 448.0;
 
-/// The number of an e4m3 other than NaN, exactly.
+/// Returns the exact value of an e4m3 code other than NaN.
 #[inline(always)]
 pub fn widen(code: u8) -> f32 {
     let (exponent, mantissa) = (u32::from(code) >> 3 & 15, u32::from(code) & 7);
@@ -15,14 +15,14 @@ pub fn widen(code: u8) -> f32 {
     f32::from_bits(magnitude.to_bits() | (u32::from(code) & 0x80) << 24)
 }
 
-/// The nearest e4m3, of two the even one; the largest for anything beyond, and for NaN.
+/// Returns the nearest e4m3, ties to even; values beyond the largest, and NaN, become the largest.
 #[inline(always)]
 pub fn narrow(x: f32) -> u8 {
     // NaN is not below the largest.
     let x = if x < LARGEST { x.max(-LARGEST) } else { LARGEST };
     let magnitude = x.abs();
     let code = if magnitude < 1.0 / 64.0 {
-        // Of the code after the subnormals, 1/64, the steps are 8, too.
+        // For the codes just above the subnormals, from 1/64, the spacing is also 8.
         (magnitude * 512.0).round_ties_even() as u32
     } else {
         let bits = magnitude.to_bits();

@@ -1,15 +1,15 @@
-//! How products take their inputs.
+//! The forms in which products take their inputs.
 
 use core::fmt;
 
-/// How the products with a [`Weight`](super::Weight) take their inputs: a property of the weight, so
-/// that whatever multiplies with it agrees.
+/// The form in which products with a [`Weight`](super::Weight) take their inputs. It is a property
+/// of the weight, so that all code that multiplies by it agrees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Inputs {
-    /// In f32, as they are.
+    /// Unchanged, in f32.
     #[default]
     F32,
-    /// Rounded to a signed byte each, with a scale for 32 of them: [`Q8Block`]. For encodings with
+    /// Rounded to signed bytes, with one scale per 32: [`Q8Block`]. For encodings with
     /// [`dot_q8`](crate::Encoding::dot_q8).
     Q8,
 }
@@ -26,9 +26,8 @@ impl fmt::Display for Inputs {
 /// 32 consecutive inputs, rounded to signed bytes; input `i` is about `scale * codes[i]`.
 ///
 /// With `most` the largest magnitude, `scale` is `most / 127`, and a code is `x * (127 / most)` in
-/// f32, rounded to the nearest integer, of two the even one. Where the scale would not be a normal
-/// number, it and the codes are 0. Where an input is infinite or NaN, the scale is NaN, as every
-/// product is then.
+/// f32, rounded to the nearest integer, ties to even. If the scale would not be a normal number, it
+/// and the codes are 0. If an input is infinite or NaN, the scale is NaN, and so is every product.
 #[derive(Clone, Copy, PartialEq, Debug)]
 #[repr(C)]
 pub struct Q8Block {

@@ -2,14 +2,14 @@
 //!
 //! | type | holds | element type |
 //! |---|---|---|
-//! | [`Tensor`] | what an instruction computed, or an input | f32 |
+//! | [`Tensor`] | the result of an instruction, or an input | f32 |
 //! | [`Weight`] | a checkpoint's tensor, shared and read-only | any [`Encoding`](crate::Encoding) |
-//! | [`State`] | what is kept from step to step: a KV cache | f32, perhaps rounded to bf16 or e4m3 |
+//! | [`State`] | data kept from step to step, such as a KV cache | f32, possibly rounded to bf16 or e4m3 |
 //! | [`Token`] | a token id | u32 |
 //!
 //! All are row-major and have at most [`amk_ir::MAX_RANK`] dimensions. In a VM an instruction gets
-//! *views* of these types on the tile of its task; the function cannot tell them from whole
-//! tensors.
+//! *views* of these types on the tile of its task; to the function they are indistinguishable from
+//! whole tensors.
 
 mod cells;
 mod dense;

@@ -11,7 +11,7 @@ pub(crate) struct Shape {
     dims: [usize; MAX_RANK],
 }
 
-/// Why a shape does not fit.
+/// The reasons why a shape is invalid.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ShapeError {
     /// More dimensions than a buffer can have.
@@ -77,7 +77,7 @@ impl Shape {
         Self::new(&self)
     }
 
-    /// The extents of the box that the ranges cut out.
+    /// The extents of the box that the ranges select.
     pub(crate) fn of_ranges(ranges: &[core::ops::Range<usize>]) -> Self {
         let mut shape = Self { rank: ranges.len() as u8, dims: [0; MAX_RANK] };
         for (dim, range) in ranges.iter().enumerate() {

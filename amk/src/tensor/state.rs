@@ -10,14 +10,15 @@ use half::bf16;
 use std::alloc::{Layout, handle_alloc_error};
 use std::sync::Arc;
 
-/// A tensor that is kept from step to step, at most 4 dimensions; a KV cache is
+/// A tensor that is kept from step to step, with at most 4 dimensions; a KV cache is
 /// `[kv_heads, context, head_dim]`.
 ///
-/// Its elements are f32. A program may keep them in bf16 or [`e4m3`]: then stores round to the
-/// nearest of these, and loads return f32. It is read and written by rows, the runs of the last
-/// dimension. In a VM an instruction gets a view whose fixed dimensions are cut to the task's tile
-/// and whose dimension that moves with the position is whole; rows outside the tile's region panic
-/// there, so a body that violates its region clause is detected. A clone owns its elements.
+/// Its elements are f32. A program may keep them in bf16 or [`e4m3`]: stores then round to the
+/// nearest value of that type, and loads return f32. It is read and written by rows, the runs of
+/// the last dimension. In a VM an instruction gets a view that is restricted to the task's tile in
+/// the fixed dimensions and spans the whole dimension that moves with the position. Accessing rows
+/// outside the tile's region panics there, so a body that violates its region clause is detected. A
+/// clone owns its elements.
 pub struct State {
     cells: Arc<Cells>,
     /// Index of the first element in `cells`.
@@ -26,9 +27,9 @@ pub struct State {
     strides: Shape,
     /// The rows that may be touched: a range of each dimension.
     window: [(usize, usize); MAX_RANK],
-    /// F32, or BF16 or E4M3 where the f32 elements in `cells` are rounded to it.
+    /// F32, or the type (BF16 or E4M3) to which the f32 elements in `cells` are rounded.
     dtype: DType,
-    /// Where the state of a sequence lies in a pool of pages; `None`: in one piece.
+    /// The location of a sequence's state in a pool of pages; `None`: contiguous.
     pages: Option<Pages>,
 }
 
@@ -45,7 +46,7 @@ struct Pages {
     elements: usize,
 }
 
-/// A row of a [`State`] for writing. When it is dropped, its elements are rounded to the state's
+/// A writable row of a [`State`]. When it is dropped, its elements are rounded to the state's
 /// element type.
 #[derive(Debug)]
 pub struct RowMut<'a> {
@@ -79,10 +80,10 @@ impl Drop for RowMut<'_> {
 }
 
 impl State {
-    /// A state of this shape whose elements are 0.
+    /// Returns a state of this shape whose elements are 0.
     ///
     /// # Errors
-    /// When there are more than 4 dimensions or more elements than the address space has.
+    /// If there are more than 4 dimensions, or more elements than the address space can hold.
     pub fn zeros(shape: &[usize]) -> Result<Self, ShapeError> {
         let shape = Shape::new(shape)?;
         Ok(Self::whole(Arc::new(cells(shape)), 0, shape, DType::F32))
@@ -112,8 +113,8 @@ impl State {
         Self { cells, offset, shape, strides: shape.strides(), window, dtype, pages: None }
     }
 
-    /// The handle of a pool of pages for states of this shape and group, whose dimension `dim` is
-    /// that of positions. `None` when there is not enough memory.
+    /// Returns the handle of a pool of pages for states of this shape and group, whose dimension
+    /// `dim` is the axis of positions. `None` if there is not enough memory.
     pub(crate) fn pool(pages: usize, shape: Shape, (dim, group): (usize, usize), dtype: DType) -> Option<Self> {
         let page = shape.with(dim, PAGE).ok()?;
         let elements = page.elements();
@@ -134,10 +135,10 @@ impl State {
         state
     }
 
-    /// Changes a page of this pool, if it is of its group.
+    /// Changes a page of this pool, if the page belongs to its group.
     ///
     /// # Safety
-    /// Nobody accesses the page meanwhile, nor the one that it is copied to.
+    /// No one accesses the page meanwhile, nor the page that it is copied to.
     pub(crate) unsafe fn edit_page(&self, edit: PageEdit) {
         let Some(Pages { elements, dim, .. }) = self.pages.as_ref().filter(|pages| pages.group == edit.group) else {
             return;
@@ -179,12 +180,12 @@ impl State {
         }
     }
 
-    /// A view of a region at a position: cut to it in the dimensions that stay, whole in those that
-    /// move, of which only the region may be touched.
+    /// Returns a view of a region at a position: restricted to it in the dimensions that do not
+    /// move, and whole in those that do, of which only the region may be accessed.
     ///
     /// # Safety
-    /// Nobody may write an element of the region while this view reads it, nor touch one while it
-    /// writes it.
+    /// While this view reads an element of the region, no one may write it; while it writes one, no
+    /// one may access it.
     pub(crate) unsafe fn view(&self, region: &Region, pos: Pos) -> Self {
         let mut view = self.handle();
         for (dim, interval) in region.intervals().iter().enumerate() {
@@ -202,7 +203,7 @@ impl State {
         view
     }
 
-    /// Copies the elements of a state of the same shape, rounded to this one's element type.
+    /// Copies the elements of a state of the same shape, rounded to this state's element type.
     pub(crate) fn copy_from(&mut self, other: &Self) {
         let mut elements = other.to_vec();
         drop(RowMut { elements: &mut elements, dtype: self.dtype });
@@ -225,10 +226,10 @@ impl State {
         &self.shape
     }
 
-    /// The row at these indices of all dimensions but the last.
+    /// Returns the row at these indices of all dimensions except the last.
     ///
     /// # Panics
-    /// When the number of indices is not the rank minus one, or the row is outside the state or the
+    /// If the number of indices is not the rank minus one, or the row is outside the state or the
     /// task's region.
     pub fn row<const N: usize>(&self, at: [usize; N]) -> &[f32] {
         let first = self.element(&at);
@@ -238,13 +239,14 @@ impl State {
         unsafe { core::slice::from_raw_parts(self.cells.first().cast::<f32>().as_ptr().add(first), self.shape[N]) }
     }
 
-    /// The rows numbered `range` of the last dimension but one, at these indices of the dimensions
-    /// before, in runs that lie one after the other in memory: as few as the state is in pieces.
+    /// Returns the rows numbered `range` of the last dimension but one, at these indices of the
+    /// preceding dimensions, in runs that are contiguous in memory: as few as the pieces of the
+    /// state.
     ///
     /// # Panics
-    /// When the number of indices is not the rank minus two, a row is outside the state or the
-    /// task's region, or rows do not lie one after the other: a tile that cuts the last dimension
-    /// is read with [`Self::row`].
+    /// If the number of indices is not the rank minus two, a row is outside the state or the task's
+    /// region, or rows are not contiguous: a tile that splits the last dimension is read with
+    /// [`Self::row`].
     pub fn runs<const N: usize>(&self, at: [usize; N], range: Range<usize>) -> impl Iterator<Item = &[f32]> {
         assert_eq!(
             N + 2,
@@ -274,10 +276,10 @@ impl State {
         })
     }
 
-    /// The row at these indices of all dimensions but the last, for writing.
+    /// Returns the row at these indices of all dimensions except the last, for writing.
     ///
     /// # Panics
-    /// As [`Self::row`].
+    /// As for [`Self::row`].
     pub fn row_mut<const N: usize>(&mut self, at: [usize; N]) -> RowMut<'_> {
         let first = self.element(&at);
         let row = self.cells.first().cast::<f32>();
@@ -340,8 +342,8 @@ impl State {
         self.index_of(at.iter().copied())
     }
 
-    /// Panics where an index of the first dimensions is outside the task's region, or rows are in
-    /// part.
+    /// Panics if an index of the first dimensions is outside the task's region, or rows are
+    /// partial.
     fn check(&self, at: &[usize]) {
         for (dim, &index) in at.iter().enumerate() {
             let (lo, hi) = self.window[dim];
@@ -373,7 +375,7 @@ impl Clone for State {
     }
 }
 
-/// Memory for a state of this shape; ends the process where there is none, as vectors do.
+/// Memory for a state of this shape; aborts the process if allocation fails, as vectors do.
 fn cells(shape: Shape) -> Cells {
     let bytes = shape.elements() * size_of::<f32>();
     Cells::zeroed(bytes)

@@ -27,7 +27,7 @@ pub struct Weight {
     shape: Shape,
     /// Strides in elements; the last dimension's is 1.
     strides: Shape,
-    /// The column that each stored one is, where they are not in order.
+    /// The column index of each stored column, if they are permuted.
     order: Option<Arc<[u32]>>,
 }
 
@@ -42,11 +42,11 @@ pub enum Row<'a> {
     BF16(&'a [bf16]),
     /// Whole blocks of another encoding.
     Blocks(&'static Encoding, &'a [u8]),
-    /// As [`Blocks`](Self::Blocks), where element `j` of a stored row is element `order[j]`.
+    /// Like [`Blocks`](Self::Blocks), with element `j` of a stored row being element `order[j]`.
     Reordered(&'static Encoding, &'a [u8], &'a [u32]),
 }
 
-/// Why bytes are not a weight.
+/// The reasons why bytes cannot be a weight.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum WeightError {
     /// The shape does not fit.
@@ -80,7 +80,7 @@ pub enum WeightError {
         /// The encoding, one of plain floats.
         encoding: &'static Encoding,
     },
-    /// There are no products with such inputs.
+    /// The encoding has no products with such inputs.
     #[error("weights of {encoding} have no products with inputs in {inputs}")]
     Inputs {
         /// The encoding.
@@ -88,7 +88,7 @@ pub enum WeightError {
         /// The inputs.
         inputs: Inputs,
     },
-    /// An order of columns that is none.
+    /// The order is not a permutation of the columns.
     #[error("an order of columns of a weight of {encoding} {shape:?} {reason}")]
     Order {
         /// The encoding.
@@ -100,7 +100,7 @@ pub enum WeightError {
     },
 }
 
-/// A vector whose bytes can be seen.
+/// A vector that can be viewed as bytes.
 struct Bytes<T>(Vec<T>);
 
 macro_rules! bytes_of {
@@ -118,27 +118,27 @@ macro_rules! bytes_of {
 bytes_of!(f32, f16, bf16);
 
 impl Weight {
-    /// A weight of f32 elements.
+    /// Returns a weight of f32 elements.
     ///
     /// # Errors
-    /// When there are more than 4 dimensions or the number of elements is not the product of the
+    /// If there are more than 4 dimensions, or the number of elements is not the product of the
     /// extents.
     pub fn f32(shape: &[usize], elements: Vec<f32>) -> Result<Self, ShapeError> {
         Self::owned(shape, &F32, elements.len(), Arc::new(Bytes(elements)))
     }
 
-    /// A weight of f16 elements.
+    /// Returns a weight of f16 elements.
     ///
     /// # Errors
-    /// As [`Self::f32`].
+    /// As for [`Self::f32`].
     pub fn f16(shape: &[usize], elements: Vec<f16>) -> Result<Self, ShapeError> {
         Self::owned(shape, &F16, elements.len(), Arc::new(Bytes(elements)))
     }
 
-    /// A weight of bf16 elements.
+    /// Returns a weight of bf16 elements.
     ///
     /// # Errors
-    /// As [`Self::f32`].
+    /// As for [`Self::f32`].
     pub fn bf16(shape: &[usize], elements: Vec<bf16>) -> Result<Self, ShapeError> {
         Self::owned(shape, &BF16, elements.len(), Arc::new(Bytes(elements)))
     }
@@ -156,12 +156,13 @@ impl Weight {
         Ok(Self { owner, offset: 0, encoding, inputs: Inputs::F32, shape, strides: shape.strides(), order: None })
     }
 
-    /// The row-major weight that starts at byte `offset` of the owner's bytes (little-endian, as
-    /// machines that run this are).
+    /// Returns the row-major weight that starts at byte `offset` of the owner's bytes
+    /// (little-endian, like the machines that run this).
     ///
     /// # Errors
-    /// When the shape is none of a weight, a row is not whole blocks, the bytes are too few, or
-    /// plain floats are not aligned. The blocks are not looked at: [`Encoding::check_blocks`] does.
+    /// If the shape is not one of a weight, a row is not whole blocks, there are too few bytes, or
+    /// plain floats are not aligned. The blocks themselves are not checked:
+    /// [`Encoding::check_blocks`] does that.
     pub fn from_bytes(
         encoding: &'static Encoding,
         shape: &[usize],
@@ -186,10 +187,10 @@ impl Weight {
         Ok(Self { owner, offset, encoding, inputs: Inputs::F32, shape, strides: shape.strides(), order: None })
     }
 
-    /// The row-major weight of these bytes.
+    /// Returns the row-major weight of these bytes.
     ///
     /// # Errors
-    /// As [`Self::from_bytes`], but never for want of alignment: such bytes are copied.
+    /// As for [`Self::from_bytes`], except that unaligned bytes are copied instead.
     pub fn from_vec(encoding: &'static Encoding, shape: &[usize], mut bytes: Vec<u8>) -> Result<Self, WeightError> {
         if encoding.float.is_none() || bytes.as_ptr().align_offset(encoding.bytes) == 0 {
             return Self::from_bytes(encoding, shape, Arc::new(bytes), 0);
@@ -201,10 +202,11 @@ impl Weight {
         Self::from_bytes(encoding, shape, Arc::new(copy), start)
     }
 
-    /// The same weight, whose products take their inputs so; cuts of it do, too.
+    /// Returns the same weight, with products that take their inputs in this form, as do slices of
+    /// it.
     ///
     /// # Errors
-    /// When its encoding has no products with such inputs.
+    /// If its encoding has no products with such inputs.
     pub fn with_inputs(self, inputs: Inputs) -> Result<Self, WeightError> {
         let encoding = self.encoding;
         match inputs {
@@ -213,12 +215,12 @@ impl Weight {
         }
     }
 
-    /// The weight whose stored column `j` is column `order[j]`, as quantisers leave it that group
-    /// columns by their importance (GPTQ's `desc_act`). Products gather their input in this order.
+    /// Returns the weight whose stored column `j` is column `order[j]`, as left by quantisers that
+    /// group columns by importance (GPTQ's `desc_act`). Products gather their input in this order.
     ///
     /// # Errors
-    /// [`WeightError::Order`] when the order does not have each column once, or the weight is none
-    /// of blocks.
+    /// [`WeightError::Order`] if the order does not have each column exactly once, or the weight
+    /// does not consist of blocks.
     pub fn with_order(self, order: Arc<[u32]>) -> Result<Self, WeightError> {
         let mut seen = vec![false; self.row_len()];
         let mut is_new =
@@ -231,11 +233,11 @@ impl Weight {
         Err(WeightError::Order { encoding: self.encoding, shape: self.shape.to_vec(), reason })
     }
 
-    /// The part that the ranges cut out, one for each dimension.
+    /// Returns the part that the ranges select, one range per dimension.
     ///
     /// # Panics
-    /// When there is not one range for each dimension, one leaves its dimension, one cuts a block,
-    /// or one cuts columns that are not in order.
+    /// If the number of ranges is not the rank, or a range exceeds its dimension, splits a block,
+    /// or splits permuted columns.
     #[must_use]
     pub fn slice(&self, ranges: &[Range<usize>]) -> Self {
         assert_eq!(ranges.len(), self.shape.len(), "ranges for a weight of shape {:?}", self.shape);
@@ -270,7 +272,7 @@ impl Weight {
         self.inputs
     }
 
-    /// The column that each stored one is, where they are not in order.
+    /// The column index of each stored column, if they are permuted.
     pub fn order(&self) -> Option<&[u32]> {
         self.order.as_deref()
     }
@@ -300,18 +302,18 @@ impl Weight {
         self.shape.split_last().map_or(1, |(_, outer)| outer.iter().product())
     }
 
-    /// Row number `row` in row-major order.
+    /// Returns row number `row` in row-major order.
     ///
     /// # Panics
-    /// When there is no such row.
+    /// If there is no such row.
     pub fn row(&self, row: usize) -> Row<'_> {
         self.elements(self.first(row), self.row_len())
     }
 
-    /// The stored bytes of row number `row`, in the stored [order](Self::order).
+    /// Returns the stored bytes of row number `row`, in the stored [order](Self::order).
     ///
     /// # Panics
-    /// When there is no such row.
+    /// If there is no such row.
     pub fn row_bytes(&self, row: usize) -> &[u8] {
         self.bytes_at(self.first(row), self.row_len())
     }
@@ -327,11 +329,11 @@ impl Weight {
         first
     }
 
-    /// All rows of a matrix: the elements from the first of the first row to the last of the last,
-    /// and the distance of two rows' first elements.
+    /// Returns all rows of a matrix: the elements from the first of the first row to the last of
+    /// the last, and the distance between the first elements of two rows.
     ///
     /// # Panics
-    /// When it has not two dimensions.
+    /// If it does not have two dimensions.
     pub fn matrix(&self) -> (Row<'_>, usize) {
         let &[rows, row_len] = self.shape() else { panic!("a weight of shape {:?} is not a matrix", self.shape) };
         let stride = self.strides[0];

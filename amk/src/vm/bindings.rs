@@ -7,7 +7,7 @@ use amk_ir::graph::Instance;
 use core::fmt;
 use std::collections::BTreeMap;
 
-/// The weights, first states and constants of a program by buffer name: `w.layers[3].attn.q`.
+/// The weights, initial states and constants of a program by buffer name: `w.layers[3].attn.q`.
 #[derive(Clone, Default, Debug)]
 pub struct Bindings {
     weights: BTreeMap<String, Weight>,
@@ -17,7 +17,7 @@ pub struct Bindings {
     dims: BTreeMap<String, u64>,
 }
 
-/// A bound layout has another constant than the program.
+/// A bound layout has a different constant than the program.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("`{path}` is {program} in the program, but {bound} is bound to it; {}", self.help())]
 pub struct OtherConstant {
@@ -27,7 +27,7 @@ pub struct OtherConstant {
     pub program: String,
     /// The layout's value.
     pub bound: String,
-    /// It is a dim, which follows from those of the instance.
+    /// Whether it is a dim, which follows from those of the instance.
     pub is_dim: bool,
 }
 
@@ -51,7 +51,7 @@ impl Bindings {
     }
 
     /// Adds the leaves of a layout under the name of the kernel's parameter. Weights are shared;
-    /// states are copied when a VM is made and need not be given: they start as 0.
+    /// states are copied when a VM is created. States may be omitted: they start as 0.
     #[must_use]
     pub fn layout<T: WeightLayout>(mut self, parameter: &str, layout: &T) -> Self {
         visit(parameter, layout, |path, leaf| match leaf {
@@ -84,7 +84,7 @@ impl Bindings {
         self
     }
 
-    /// Adds a state's first content.
+    /// Adds a state's initial content.
     #[must_use]
     pub fn state(mut self, buffer: &str, state: State) -> Self {
         self.states.insert(buffer.to_owned(), state);
@@ -96,23 +96,23 @@ impl Bindings {
         &self.weights
     }
 
-    /// The states' first contents by buffer name.
+    /// The initial contents of the states by buffer name.
     pub fn states(&self) -> &BTreeMap<String, State> {
         &self.states
     }
 
-    /// Values of float parameters by path, as [`amk_ir::graph::Instance::floats`] wants them.
+    /// Values of float parameters by path, in the form of [`amk_ir::graph::Instance::floats`].
     pub fn floats(&self) -> &BTreeMap<String, f32> {
         &self.floats
     }
 
-    /// Values of flags by path, as [`amk_ir::graph::Instance::flags`] wants them.
+    /// Values of flags by path, in the form of [`amk_ir::graph::Instance::flags`].
     pub fn flags(&self) -> &BTreeMap<String, bool> {
         &self.flags
     }
 
-    /// The instance with the bound floats and flags where it names none: a program lowered for it
-    /// is one that these bindings fit.
+    /// Returns the instance with the bound floats and flags added where it has none; these bindings
+    /// fit a program lowered for it.
     #[must_use]
     pub fn complete(&self, instance: &Instance) -> Instance {
         let mut complete = instance.clone();
@@ -128,7 +128,7 @@ impl Bindings {
     /// Compares the bound floats, flags and dims with the constants of a program.
     ///
     /// # Errors
-    /// The first bound constant that the program was lowered with another value of.
+    /// The first bound constant that differs from the program's.
     pub fn check(&self, constants: &Constants) -> Result<(), OtherConstant> {
         compare(&constants.floats, &self.floats, |a, b| a.to_bits() == b.to_bits())?;
         compare(&constants.flags, &self.flags, bool::eq)?;
@@ -158,7 +158,7 @@ fn compare<T: fmt::Debug>(
     }
 }
 
-/// A path without the numbers of elements: `w.layers[].window`.
+/// Returns a path without the indices of elements: `w.layers[].window`.
 fn of_any_element(path: &str) -> String {
     let mut inside = false;
     let of_any = |char: &char| {

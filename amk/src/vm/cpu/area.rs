@@ -27,10 +27,10 @@ impl Moment {
     pub(super) const REST: Self = Self { step: 0, pos: Pos(0), locals: NonNull::dangling(), row: 0, row_of_call: 0 };
 }
 
-/// Where a buffer lies.
+/// The location of a buffer.
 #[derive(Clone)]
 pub(super) enum Home {
-    /// In memory that all workers share; `slots` copies, used in turn.
+    /// In memory that all workers share; `slots` copies, used in rotation.
     Shared { cells: Arc<Cells>, offset: usize, slots: u64, slot_bytes: usize },
     /// At an offset of the worker's own memory.
     Local { offset: usize },
@@ -55,14 +55,15 @@ impl Home {
 pub(super) struct Area {
     home: Home,
     element: Element,
-    /// Bytes from one row of the step to the next; 0 where all rows share the buffer.
+    /// Bytes from one row of the step to the next; 0 if all rows share the buffer.
     row_bytes: usize,
     /// The buffer's extents, of one row.
     whole: Shape,
     region: Region,
-    /// Extents of a call's tensor: the region's, or the buffer's where the region moves.
+    /// Extents of a call's tensor: the region's, or the buffer's in dimensions in which the region
+    /// moves.
     cut: Shape,
-    /// Index of the first element where the region is one run of elements at every position.
+    /// Index of the first element, if the region is one run of elements at every position.
     run: Option<usize>,
 }
 
@@ -138,11 +139,11 @@ impl Area {
         unsafe { self.home.first(moment).add(row * self.row_bytes) }.cast()
     }
 
-    /// The tiles of several rows as one tensor, rows first; `moments` are those of the rows. A view
-    /// where they are one run of f32, else a copy.
+    /// Returns the tiles of several rows as one tensor, rows first; `moments` are those of the
+    /// rows. A view if they are one run of f32, otherwise a copy.
     ///
     /// # Safety
-    /// As [`Self::tensor`], for each row.
+    /// As for [`Self::tensor`], for each row.
     pub(super) unsafe fn stacked(&self, moments: &[Moment]) -> Option<Tensor> {
         let extents: Vec<usize> = [moments.len()].into_iter().chain(self.cut.iter().copied()).collect();
         let (shape, first) = (Shape::new(&extents).ok()?, moments.first()?);
@@ -163,12 +164,11 @@ impl Area {
         Tensor::new(&extents, copy).ok()
     }
 
-    /// The tile as a tensor: a view where it is one run of f32, else a copy. A dimension that moves
-    /// with the position is whole, and
-    /// elements outside the region are 0.
+    /// Returns the tile as a tensor: a view if it is one run of f32, otherwise a copy. A dimension
+    /// that moves with the position is whole, and elements outside the region are 0.
     ///
     /// # Safety
-    /// Nobody writes an element of the region before the tensor is dropped.
+    /// No one writes an element of the region before the tensor is dropped.
     pub(super) unsafe fn tensor(&self, moment: Moment) -> Tensor {
         if let (Some(run), Element::Word) = (self.run, self.element) {
             // SAFETY: the region lies in the buffer, the buffer in its memory; unwritten as the
@@ -188,10 +188,10 @@ impl Area {
         Tensor::new(&self.cut, copy).unwrap_or_else(|_| Tensor::from([]))
     }
 
-    /// `len` elements from element `from` of the buffer on.
+    /// Returns `len` elements, starting at element `from` of the buffer.
     ///
     /// # Safety
-    /// They are in the region and of this type, and nobody writes one of them while the slice
+    /// They are in the region and of this type, and no one writes any of them while the slice
     /// exists.
     unsafe fn row<T>(&self, moment: Moment, from: usize, len: usize) -> &[T] {
         // SAFETY: the region lies in the buffer, the buffer in its memory; the rest is as the
@@ -211,11 +211,11 @@ impl Area {
         extents
     }
 
-    /// Writes the region: `data` are its elements in row-major order, as many as
-    /// [`Self::extents_at`] says. Stores to a bf16 buffer round to nearest, ties to even.
+    /// Writes the region: `data` has its elements in row-major order, as many as the product of
+    /// [`Self::extents_at`]. Stores to a bf16 buffer round to nearest, ties to even.
     ///
     /// # Safety
-    /// Nobody else touches an element of the region meanwhile.
+    /// No one else accesses an element of the region meanwhile.
     pub(super) unsafe fn store(&self, moment: Moment, data: &[f32]) {
         match self.element {
             // SAFETY: as the caller promises.
@@ -231,7 +231,7 @@ impl Area {
     /// Writes the region, of elements that are `T` in memory.
     ///
     /// # Safety
-    /// As [`Self::store`].
+    /// As for [`Self::store`].
     pub(super) unsafe fn store_all<T: Copy>(&self, moment: Moment, data: &[T]) {
         let (first, mut data) = (self.first::<T>(moment), data);
         self.runs(moment.pos, |to, _, len| {
@@ -246,7 +246,7 @@ impl Area {
     /// The first word.
     ///
     /// # Safety
-    /// As [`Self::tensor`].
+    /// As for [`Self::tensor`].
     pub(super) unsafe fn load_word(&self, moment: Moment) -> u32 {
         // SAFETY: the region has an element, in the buffer; unwritten as the caller promises.
         unsafe { self.first::<u32>(moment).add(self.run.unwrap_or(0)).read() }
@@ -255,7 +255,7 @@ impl Area {
     /// Writes the first word.
     ///
     /// # Safety
-    /// As [`Self::store`].
+    /// As for [`Self::store`].
     pub(super) unsafe fn store_word(&self, moment: Moment, word: u32) {
         // SAFETY: the region has an element, in the buffer; nobody else touches it, as the caller
         // promises.
@@ -265,7 +265,7 @@ impl Area {
     /// All words of the region.
     ///
     /// # Safety
-    /// As [`Self::tensor`].
+    /// As for [`Self::tensor`].
     pub(super) unsafe fn load_words(&self, moment: Moment) -> Vec<u32> {
         let mut words = Vec::new();
         // SAFETY: rows of the region; unwritten as the caller promises.
@@ -288,7 +288,7 @@ impl Area {
             return;
         }
         loop {
-            // A dimension that moves is whole in the cut tensor, so its indices stay.
+            // A dimension that moves is whole in the tensor, so its indices do not change.
             let origin = |dim: usize| if self.cut[dim] == self.whole[dim] { 0 } else { ranges[dim].0 };
             let source = (0..rank).map(|dim| at[dim] * from[dim]).sum();
             let target = (0..rank).map(|dim| (at[dim] - origin(dim)) * to[dim]).sum();

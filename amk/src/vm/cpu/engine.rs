@@ -32,7 +32,7 @@ pub struct Step {
     pub tokens: Vec<Token>,
 }
 
-/// Consecutive steps that the workers run without the caller in between.
+/// Consecutive steps that the workers run without returning to the caller.
 pub(super) struct Launch {
     /// Steps before the first since the VM was made.
     pub(super) first: u64,
@@ -48,12 +48,12 @@ pub(super) struct Engine {
     pub(super) verified: Arc<Verified>,
     pub(super) plan: Plan,
     counters: Box<[Counter]>,
-    /// By counter: the count, since the VM was made, that waits for a table's count want.
+    /// By counter: the count, since the VM was created, that waits for a table's count need.
     wanted: Box<[AtomicU64]>,
     /// The next ticket of the launch.
     pub(super) ticket: AtomicU64,
-    /// Work finished since the VM was made: a worker's whole step where queues are static, else a
-    /// task.
+    /// Work finished since the VM was created: a worker's whole step if queues are static,
+    /// otherwise a task.
     progress: Counter,
     aborted: AtomicBool,
     failure: Mutex<Option<VmError>>,
@@ -149,7 +149,7 @@ impl Engine {
         }
     }
 
-    /// The first wait of a task that is not over at step `step`, and the count it wants.
+    /// The first wait of a task that is not satisfied at step `step`, and the count that it needs.
     pub(super) fn pending(&self, task: TaskId, step: u64, pos: Pos) -> Option<(usize, u64)> {
         let waits = self.plan.tasks[task.index()].waits.iter().filter(|wait| applies(wait, pos));
         let fixed = waits
@@ -161,10 +161,10 @@ impl Engine {
         })
     }
 
-    /// Waits of a task that tables decide: counters and the counts they want.
+    /// The waits of a task that depend on tables: counters and the counts that they need.
     ///
     /// # Safety
-    /// The task's other waits are over at step `step`.
+    /// The task's other waits are satisfied at step `step`.
     unsafe fn routed_waits(&self, task: TaskId, step: u64, pos: Pos) -> impl Iterator<Item = (usize, u64)> {
         let moment = Moment { step, pos, ..Moment::REST };
         let routed = self.plan.tasks[task.index()].routed.iter();

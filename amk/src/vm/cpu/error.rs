@@ -10,7 +10,7 @@ use amk_ir::{TaskId, WorkerId};
 use core::fmt;
 use core::time::Duration;
 
-/// Why the VM cannot be made or cannot go on.
+/// The reasons why the VM cannot be created or cannot continue.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 pub enum VmError {
     /// The function yields no program for the instance.
@@ -22,14 +22,14 @@ pub enum VmError {
     /// The program does not call a function as it is.
     #[error("{0}")]
     Unfit(Box<Message>),
-    /// A buffer is none that this VM can use so.
+    /// This VM does not support a use of a buffer.
     #[error("`{}` cannot be {role}: {why}", Shown(buffer))]
     Buffer {
         /// The buffer's name.
         buffer: String,
         /// The kind of binding that the program uses it as.
         role: Role,
-        /// Why it cannot be.
+        /// The reason.
         why: &'static str,
     },
     /// No tensor is bound to a weight buffer.
@@ -95,7 +95,7 @@ pub enum VmError {
         /// Positions of the program.
         positions: u32,
     },
-    /// A program with rows was asked for a step without.
+    /// A program with rows was asked for a step without rows.
     #[error("the steps of this program have rows; use `RowVm::step_rows`, or a session")]
     HasRows,
     /// A program without rows was asked for a step of rows.
@@ -114,7 +114,7 @@ pub enum VmError {
         /// Pages of the VM.
         pages: usize,
     },
-    /// A state cannot lie in pages.
+    /// A state cannot be paged.
     #[error("state `{}` cannot be in pages: {why}", Shown(state))]
     NotPaged {
         /// The state's name.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 /// The binding of each buffer.
 pub(super) struct Memory {
     bound: Vec<Bound>,
-    /// Bytes of local memory that a worker needs.
+    /// Bytes of local memory per worker.
     pub(super) local_bytes: usize,
     /// Names of the token inputs in order.
     pub(super) token_inputs: Vec<String>,
@@ -72,7 +72,7 @@ impl Memory {
         &self.bound[buffer.index()]
     }
 
-    /// The memory of an operand that is a tensor.
+    /// The memory of a tensor operand.
     pub(super) fn area(&self, program: &Program, operand: &Operand) -> Result<Area, &'static str> {
         let buffer = &program.buffers[operand.buffer.index()];
         match self.bound(operand.buffer) {
@@ -83,7 +83,7 @@ impl Memory {
         }
     }
 
-    /// The memory of an operand that is a token.
+    /// The memory of a token operand.
     pub(super) fn word(&self, program: &Program, operand: &Operand) -> Result<Area, &'static str> {
         let buffer = &program.buffers[operand.buffer.index()];
         match self.bound(operand.buffer) {
@@ -117,7 +117,7 @@ pub(super) fn out_of_memory(buffer: &str, bytes: u64) -> VmError {
     VmError::Memory { buffer: buffer.to_owned(), bytes }
 }
 
-/// The extents, where they fit into memory.
+/// The extents, if they fit in memory.
 pub(super) fn shape(buffer: &Buffer) -> Option<Shape> {
     Shape::new(&buffer.shape.iter().map(|&extent| extent as usize).collect::<Vec<_>>()).ok()
 }
@@ -127,7 +127,7 @@ fn allocate(name: &str, bytes: u64) -> Result<Arc<Cells>, VmError> {
     cells.map(Arc::new).ok_or_else(|| out_of_memory(name, bytes))
 }
 
-/// A value for each counter, of which a program may have very many.
+/// Returns a value for each counter; a program may have very many.
 pub(super) fn of_counters<T: Default>(count: usize) -> Result<Vec<T>, VmError> {
     let mut values = Vec::new();
     let bytes = count.saturating_mul(size_of::<T>()) as u64;
@@ -165,7 +165,7 @@ fn cells(buffer: &Buffer, arena: Option<&Arc<Cells>>) -> Result<(Arc<Cells>, usi
 }
 
 /// The offset of each local buffer in its worker's memory, and the size of that memory: a task's
-/// buffers lie one after the other, and the next task starts again at 0.
+/// buffers are contiguous, and the next task starts again at 0.
 fn locals(program: &Program) -> Result<(Vec<usize>, usize), VmError> {
     let mut offsets = vec![None; program.buffers.len()];
     let mut most = 0;

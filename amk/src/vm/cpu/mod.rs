@@ -6,12 +6,15 @@
 //! ```
 //!
 //! A task is a call of the instruction's own function on views of the task's tiles, so a step
-//! agrees bit for bit with a call of the annotated function. Buffers of bf16, which a GPU's
-//! programs have, and caches of bf16 and e4m3 round on stores.
+//! agrees bit for bit with a call of the annotated function. Buffers of bf16, which the programs of
+//! GPUs have, and caches of bf16 and e4m3 round on stores.
 //!
 //! Safety: workers share memory without locks. [`Verified`] guarantees that no two workers access
 //! an element at the same time if one writes it, for any program whose instructions keep to their
 //! region clauses; [`Registry::link`] checks that operands have the classes and extents that the
+//! linked functions take, and states check their regions row by row. One obligation remains with
+//! the author of an instruction: its body must not move a state out of the `&mut State` that it was
+//! given.
 //! linked functions take, and states check their regions row by row. One thing is left to the
 //! author of an instruction: its body must not move a state out of the `&mut State` it was given.
 
@@ -80,7 +83,7 @@ pub enum Mode {
         /// Seed of the delays.
         seed: u64,
     },
-    /// One thread for all workers: each time one of the tasks that could run, at random.
+    /// One thread for all workers, which each time runs a random one of the tasks that could run.
     Shuffled {
         /// Seed of the order.
         seed: u64,
@@ -106,29 +109,29 @@ enum Runner {
 }
 
 impl Vm {
-    /// A VM for an instance of an annotated function, with the instance's schedule; the bindings
-    /// provide floats and flags that the instance leaves out.
+    /// Returns a VM for an instance of an annotated function, with the instance's schedule; the
+    /// bindings provide floats and flags that the instance does not declare.
     ///
     /// # Errors
-    /// When the function has no safe program for the instance, and as [`Self::new`].
+    /// If the function has no safe program for the instance, and as for [`Self::new`].
     pub fn of(kernel: &Megakernel, instance: &Instance, bindings: &Bindings) -> Result<Self, VmError> {
         Self::new(kernel.verified(&bindings.complete(instance), None)?, bindings)
     }
 
-    /// A VM for a program with the linked instructions.
+    /// Returns a VM for a program, with the linked instructions.
     ///
     /// # Errors
-    /// When an instruction is not linked or is called otherwise than its function takes, a weight
-    /// is not bound or has another shape, a bound float or flag is not the program's, or there is
-    /// not enough memory.
+    /// If an instruction is not linked or a call does not match its function, a weight is not bound
+    /// or has a different shape, a bound float or flag differs from the program's, or there is not
+    /// enough memory.
     pub fn new(verified: impl Into<Arc<Verified>>, bindings: &Bindings) -> Result<Self, VmError> {
         Self::with(verified, bindings, &Registry::linked()?, Options::default())
     }
 
-    /// A VM for a program with the instructions of a registry.
+    /// Returns a VM for a program, with the instructions of a registry.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// As for [`Self::new`].
     pub fn with(
         verified: impl Into<Arc<Verified>>,
         bindings: &Bindings,
@@ -138,10 +141,10 @@ impl Vm {
         Self::build(verified.into(), bindings, registry, options, None)
     }
 
-    /// As [`Self::with`], with an observer of all calls.
+    /// Like [`Self::with`], with an observer of all calls.
     ///
     /// # Errors
-    /// As [`Self::new`].
+    /// As for [`Self::new`].
     pub fn observed(
         verified: impl Into<Arc<Verified>>,
         bindings: &Bindings,
@@ -180,7 +183,7 @@ impl Vm {
     /// Runs one step and returns the first output, the logits of a decoder.
     ///
     /// # Errors
-    /// As [`Self::run`], and when the first output is not a tensor.
+    /// As for [`Self::run`], and if the first output is not a tensor.
     pub fn step(&mut self, token: Token, pos: Pos) -> Result<&Tensor, VmError> {
         let tokens = vec![token; self.engine.plan.memory.token_inputs.len().min(1)];
         match self.run(vec![Step { pos, tokens }])?.first() {
@@ -190,13 +193,13 @@ impl Vm {
     }
 
     /// Runs steps without returning in between. Returns the outputs of the last step in the order
-    /// of the program's buffers, which is the order of the function's results. `tokens` of a step
-    /// bind the program's token inputs in the order of its buffers.
+    /// of the program's buffers, which is the order of the function's results. The `tokens` of a
+    /// step bind the program's token inputs in the order of its buffers.
     ///
     /// # Errors
-    /// When a step has another number of tokens or a position outside the program's: nothing has
-    /// run then. When an instruction panics or returns something of another shape, or a wait is not
-    /// met before the deadline: the VM is of no use then.
+    /// If a step has the wrong number of tokens or a position outside the program's, in which case
+    /// nothing has run. If an instruction panics or returns a result of a different shape, or a
+    /// wait is not satisfied before the deadline, after which the VM can no longer be used.
     pub fn run(&mut self, steps: Vec<Step>) -> Result<&[Output], VmError> {
         self.check(&steps)?;
         if steps.is_empty() {
@@ -261,10 +264,10 @@ impl Vm {
         outputs.filter_map(read).collect()
     }
 
-    /// Sets an input that is a tensor, for the next steps.
+    /// Sets a tensor input for the next steps.
     ///
     /// # Errors
-    /// When the program has no such input or it has another shape.
+    /// If the program has no such input, or it has a different shape.
     pub fn set_input(&mut self, name: &str, tensor: &Tensor) -> Result<(), VmError> {
         let unknown = || VmError::Input { input: name.to_owned(), wanted: "tensor" };
         let program = self.program();
@@ -281,11 +284,11 @@ impl Vm {
         Ok(())
     }
 
-    /// Sets a token state, one token for each element, such as the state of a program that feeds
-    /// back the tokens it chooses.
+    /// Sets a token state, one token per element, such as the state of a program that feeds back
+    /// the tokens it chooses.
     ///
     /// # Errors
-    /// When the program has no such state, or one of another number of tokens.
+    /// If the program has no such state, or it holds a different number of tokens.
     pub fn set_tokens(&mut self, name: &str, tokens: &[Token]) -> Result<(), VmError> {
         let (buffer, area) = self.tokens_of(name).ok_or_else(|| VmError::NoTokens { state: name.to_owned() })?;
         memory::misshaped(buffer, &[tokens.len()])?;

@@ -16,8 +16,9 @@ pub struct ObservedCall<'a> {
     pub task: TaskId,
     /// Its number in the task.
     pub number: usize,
-    /// The rows of the step that it is for, in order; of a program without rows row 0. Tensors of a
-    /// call for several rows have one more dimension, the first, with an element for each.
+    /// The rows of the step that the call is for, in order; row 0 in a program without rows.
+    /// Tensors of a call for several rows have one more dimension, the first, with one element per
+    /// row.
     pub rows: &'a [usize],
     /// The arguments, in the order of the function's parameters.
     pub arguments: &'a [Argument<'a>],

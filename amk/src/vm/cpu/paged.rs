@@ -1,4 +1,4 @@
-//! The states of a program with rows, which lie in pages.
+//! The paged states of a program with rows.
 
 use super::error::VmError;
 use super::memory::{out_of_memory, shape};
@@ -9,7 +9,7 @@ use amk_ir::schedule::CACHES;
 use amk_ir::{Bound, Buffer, BufferId, BufferKind, Interval, Operand, Program};
 use std::collections::BTreeMap;
 
-/// Which dimension of each state is that of positions, its group, and the pages of each group.
+/// For each state its axis of positions and its group, and the pages of each group.
 pub(super) struct Paged {
     pub(super) groups: Vec<PageGroup>,
     of: PageGroups,
@@ -17,11 +17,11 @@ pub(super) struct Paged {
 }
 
 impl Paged {
-    /// Finds the dimension of positions: the one in which the tiles of a state move.
+    /// Finds the axis of positions: the dimension in which the tiles of a state move.
     ///
     /// # Errors
     /// [`VmError::NotPaged`] for a state in which no dimension or several move, or whose tiles
-    /// reach beyond the position of their row: there is no page then.
+    /// reach beyond the position of their row, where there is no page.
     pub(super) fn new(program: &Program, rows: u32, pages: Option<&PoolSize>) -> Result<Self, VmError> {
         let one = PoolSize::sequences(1, program.positions as usize);
         let of = PageGroups::of(program);
@@ -41,7 +41,7 @@ impl Paged {
     /// The pool of pages of a state.
     ///
     /// # Errors
-    /// When there is not enough memory.
+    /// If there is not enough memory.
     pub(super) fn state(&self, id: BufferId, buffer: &Buffer) -> Result<State, VmError> {
         let refuse = |why| VmError::NotPaged { state: buffer.name.clone(), why };
         if !CACHES.contains(&buffer.dtype) {

@@ -1,5 +1,5 @@
-//! The program made ready to run: functions instead of paths, memory instead of buffers, counters
-//! instead of events.
+//! The program prepared for execution: functions instead of paths, memory instead of buffers,
+//! counters instead of events.
 
 use super::area::Area;
 use super::error::{Role, VmError};
@@ -30,7 +30,7 @@ pub(super) struct TaskPlan {
     pub(super) waits: Vec<WaitPlan>,
     /// Counters, each signalled once.
     pub(super) signals: Vec<usize>,
-    /// The part that depends on tables; `None` where nothing does and the task writes none.
+    /// The part that depends on tables; `None` if nothing does and the task writes no table.
     pub(super) routed: Option<Box<RoutedTask>>,
 }
 
@@ -39,14 +39,14 @@ pub(super) struct WaitPlan {
     pub(super) counter: usize,
     /// Signals of this step to wait for.
     pub(super) threshold: u64,
-    /// Of a packet: it is waited for only at positions where the two regions overlap.
+    /// For a packet: the wait applies only at positions where the two regions overlap.
     pub(super) overlap: Option<Box<(Region, Region)>>,
 }
 
 /// A call.
 pub(super) struct CallPlan {
     pub(super) run: fn(&mut Frame<'_>),
-    /// The same for several rows at once, where the instruction has such a body.
+    /// The function for several rows at once, if the instruction has one.
     pub(super) many: Option<fn(&mut Frame<'_>)>,
     /// The rows that it is for; `None` in programs without rows.
     pub(super) rows: Option<CallRows>,
@@ -143,7 +143,7 @@ impl Operands<'_> {
         let Function { run, many, callee } = &functions[&call.instruction];
         let argument = |argument: &Argument| match *argument {
             Argument::Operand(place) => self.argument(place, &call.operands[place.number], call.rows, task),
-            // Of the types that the function takes: linking has compared them.
+            // The types are those that the function takes: linking has compared them.
             Argument::Float(number) | Argument::Dim(number) | Argument::Pos(number) => Ok(match call.params[number] {
                 Param::F32(value) => ArgumentPlan::Float(value),
                 Param::U32(value) => ArgumentPlan::Dim(value as usize),

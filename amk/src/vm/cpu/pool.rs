@@ -1,4 +1,4 @@
-//! The worker threads: they stay between launches, first looking for the next one, then asleep.
+//! The worker threads. They persist between launches: they first poll for the next one, then sleep.
 
 use super::engine::{Engine, Launch};
 use super::error::VmError;
@@ -101,8 +101,8 @@ impl Gate {
     fn open(&self, order: Order) {
         let mut current = self.order.lock().unwrap_or_else(PoisonError::into_inner);
         *current = order;
-        // With the lock held: a thread that has just seen the old number is then asleep when it is
-        // notified.
+        // With the lock held, so that a thread that has just seen the old number is asleep when it
+        // is notified.
         self.number.fetch_add(1, Ordering::Release);
         drop(current);
         self.opened.notify_all();
@@ -115,7 +115,8 @@ impl Gate {
             if is_new() {
                 break;
             }
-            // Yields in between, so that more threads than cores do not hold each other up.
+            // Yields in between, so that threads do not hold each other up if there are more than
+            // cores.
             if poll % 64 == 0 { std::thread::yield_now() } else { core::hint::spin_loop() }
         }
         let order = self.order.lock().unwrap_or_else(PoisonError::into_inner);

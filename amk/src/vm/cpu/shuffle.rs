@@ -1,7 +1,7 @@
-//! The adversarial order: one thread runs the tasks of all workers, each time one of those that
-//! could run next, at random.
+//! The adversarial order: one thread runs the tasks of all workers, choosing at random each time
+//! among those that could run next.
 //!
-//! Every order of tasks that the queues and the waits allow can come out.
+//! Every order of tasks that the queues and the waits allow is possible.
 
 use super::engine::{Aborted, Engine, Launch};
 use super::rng::Rng;
@@ -114,7 +114,7 @@ impl<'e> Shuffle<'e, '_> {
         };
     }
 
-    /// No worker can go on: all are done, or some wait for ever.
+    /// No worker can continue: all are done, or some wait forever.
     fn end(&self) -> Result<(), Aborted> {
         for worker in (0..self.places.len()).map(WorkerId::from) {
             if let Next::Run { number, task } = self.next(worker) {

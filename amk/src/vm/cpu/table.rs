@@ -1,5 +1,5 @@
-//! Tables at run time: a task's entries are checked against the table's contract, and then decide
-//! on tiles, counts and counters.
+//! Tables at run time: the entries that a task writes are checked against the table's contract;
+//! then they determine tiles, counts and counters.
 
 use super::area::{Area, Moment};
 use super::error::{Breach, Role, VmError};
@@ -45,10 +45,10 @@ impl Table {
         program.tables.iter().enumerate().map(table).collect()
     }
 
-    /// One entry.
+    /// Returns one entry.
     ///
     /// # Safety
-    /// Its row is written, checked, and nobody writes it now.
+    /// Its row is written and checked, and no one writes it now.
     unsafe fn entry(&self, moment: Moment, entry: u32) -> u32 {
         let (row, column) = (entry as usize / self.columns, entry as usize % self.columns);
         // SAFETY: as the caller promises; other rows are not read.
@@ -56,20 +56,20 @@ impl Table {
         row.data()[column] as u32
     }
 
-    /// All entries.
+    /// Returns all entries.
     ///
     /// # Safety
-    /// The table is written, checked, and nobody writes it now.
+    /// The table is written and checked, and no one writes it now.
     unsafe fn entries(&self, moment: Moment) -> Vec<u32> {
         // SAFETY: as the caller promises.
         let tensor = unsafe { self.area.tensor(moment) };
         tensor.data().iter().map(|&entry| entry as u32).collect()
     }
 
-    /// Checks the rows that a task has written, and counts them for later waits.
+    /// Checks the rows that a task has written, and counts their entries for later waits.
     ///
     /// # Safety
-    /// The caller's task has written the rows; nobody else touches them now.
+    /// The caller's task has written the rows, and no one else accesses them now.
     unsafe fn accept(&self, moment: Moment, rows: Range<usize>, wanted: &[AtomicU64]) -> Result<(), VmError> {
         // SAFETY: as the caller promises; other rows are not read.
         let area = unsafe { self.area.rows(rows.clone()).tensor(moment) };
@@ -136,10 +136,10 @@ impl RoutedArea {
         Self { area, table: Arc::clone(&tables[routed.table().index()]), routed }
     }
 
-    /// The tile in this step.
+    /// Returns the tile in this step.
     ///
     /// # Safety
-    /// As [`Table::entry`] of a picked tile, else as [`Table::entries`].
+    /// For a picked tile as for [`Table::entry`], otherwise as for [`Table::entries`].
     pub(super) unsafe fn at(&self, moment: Moment) -> Area {
         let all = || {
             // SAFETY: as the caller promises.
@@ -161,7 +161,7 @@ impl RoutedArea {
     }
 }
 
-/// A weight of which an entry picks a part.
+/// A weight of which an entry selects a part.
 pub(super) struct PickedWeight {
     /// By value.
     parts: Vec<Weight>,
@@ -170,7 +170,7 @@ pub(super) struct PickedWeight {
 }
 
 impl PickedWeight {
-    /// `None` where rows are not picked one by one.
+    /// `None` if rows are not selected one by one.
     pub(super) fn new(weight: &Weight, tables: &[Arc<Table>], operand: &Operand, routed: Routed) -> Option<Self> {
         let Routed::Pick { table, entry } = routed else { return None };
         let table = Arc::clone(&tables[table.index()]);
@@ -191,7 +191,7 @@ impl PickedWeight {
     /// The part in this step.
     ///
     /// # Safety
-    /// As [`Table::entry`].
+    /// As for [`Table::entry`].
     pub(super) unsafe fn at(&self, moment: Moment) -> &Weight {
         // SAFETY: as the caller promises.
         &self.parts[unsafe { self.table.entry(moment, self.entry) } as usize]
@@ -226,11 +226,11 @@ impl RoutedTask {
         }
     }
 
-    /// Counters and the counts that the task waits for, where signals that no table decides are
-    /// `fan_in` a step.
+    /// The counters and counts that the task waits for; `fan_in` is the number of signals per step
+    /// that do not depend on a table.
     ///
     /// # Safety
-    /// The task's other waits are over.
+    /// The task's other waits are satisfied.
     pub(super) unsafe fn waits(
         &self,
         moment: Moment,
@@ -262,7 +262,7 @@ impl RoutedTask {
     /// Counters that the task signals.
     ///
     /// # Safety
-    /// As [`Self::accept`].
+    /// As for [`Self::accept`].
     pub(super) unsafe fn signals(&self, moment: Moment) -> impl Iterator<Item = usize> {
         self.signals.iter().map(move |(first, table, entry)| {
             // SAFETY: the task reads the table, which is written before and not in between.

@@ -11,7 +11,7 @@ use amk_ir::{CallRows, TaskId};
 use core::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Why a task failed.
+/// The reasons why a task fails.
 pub(super) enum TaskFailure {
     Panicked(String),
     Result { number: usize, expected: String, found: String },
@@ -28,7 +28,7 @@ struct Given<'a> {
     watch: Option<Watch<'a>>,
 }
 
-/// Who sees a call, and which one it is.
+/// The observer of a call, and the call's identity.
 #[derive(Clone, Copy)]
 pub(super) struct Watch<'a> {
     pub(super) observer: &'a dyn Observer,
@@ -45,12 +45,13 @@ impl Watch<'_> {
     }
 }
 
-/// Runs the calls of a task in order, in step `number` of a launch that starts at `moment`'s.
+/// Runs the calls of a task in order, in step `number` of a launch that starts at the step of
+/// `moment`.
 ///
 /// # Safety
-/// The program is verified, and every wait of the task is over: so, until the task's signals,
-/// nobody else writes what it reads nor touches what it writes. `moment.locals` is the worker's
-/// own, as large as the plan says.
+/// The program is verified, and every wait of the task is satisfied, so that until the task's
+/// signals no one else writes what it reads or accesses what it writes. `moment.locals` is the
+/// worker's own memory, as large as the plan requires.
 pub(super) unsafe fn run<'p>(
     task: &'p TaskPlan,
     moment: Moment,
@@ -79,7 +80,7 @@ pub(super) unsafe fn run<'p>(
 /// Runs a call for those of its rows that are in the step.
 ///
 /// # Safety
-/// As [`run`].
+/// As for [`run`].
 unsafe fn run_rows<'p>(
     call: &'p CallPlan,
     of: CallRows,
@@ -112,10 +113,10 @@ unsafe fn run_rows<'p>(
     Ok(())
 }
 
-/// Runs a call for several rows with its body for many.
+/// Runs a call for several rows with its function for several rows.
 ///
 /// # Safety
-/// As [`run`].
+/// As for [`run`].
 unsafe fn run_many<'p>(
     call: &'p CallPlan,
     many: fn(&mut Frame<'_>),
@@ -157,7 +158,7 @@ unsafe fn run_many<'p>(
 }
 
 /// # Safety
-/// As [`run`].
+/// As for [`run`].
 unsafe fn run_call<'p>(call: &'p CallPlan, given: Given<'_>, frame: &mut Frame<'p>) -> Result<(), TaskFailure> {
     frame.clear();
     for argument in &call.arguments {
@@ -181,7 +182,7 @@ unsafe fn run_call<'p>(call: &'p CallPlan, given: Given<'_>, frame: &mut Frame<'
 }
 
 /// # Safety
-/// As [`run`].
+/// As for [`run`].
 unsafe fn make<'p>(argument: &'p ArgumentPlan, given: Given<'_>) -> Argument<'p> {
     let moment = given.moment;
     match argument {
@@ -209,10 +210,10 @@ unsafe fn make<'p>(argument: &'p ArgumentPlan, given: Given<'_>) -> Argument<'p>
     }
 }
 
-/// Stores a result; else returns the expected and the actual form.
+/// Stores a result; if it does not match, returns the expected and the actual form.
 ///
 /// # Safety
-/// As [`run`].
+/// As for [`run`].
 unsafe fn store(result: &ResultPlan, output: Option<Output>, moment: Moment) -> Result<(), (String, String)> {
     let found = |output: Option<Output>| match output {
         Some(Output::Tensor(tensor)) => format!("{:?}", tensor.shape()),
