@@ -181,8 +181,8 @@ fn tensor_view(class: TensorClass, view: View) -> (&'static str, &'static str) {
     }
 }
 
-/// Renders `task_N`: the views, the calls separated by barriers, and the delivery; with rows of a
-/// step, for one row after the other. A streaming task is inlined into the VM's loop, where the
+/// Renders `task_N`: the views, the calls separated by barriers, and the delivery; in programs with
+/// rows, for one row after the other. A streaming task is inlined into the VM's loop, where the
 /// compiler knows which values are warp-uniform. Other tasks are functions that take a copy of the
 /// worker, since passing it by reference would spill it from registers.
 fn function(number: usize, calls: &[BodyCall<'_>], rows: bool) -> String {

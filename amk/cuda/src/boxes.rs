@@ -1,4 +1,4 @@
-//! Boxes of the tapes: tensor maps with which one copy brings runs of bytes that are evenly apart.
+//! Boxes on the tapes: tensor maps with which one copy loads runs of bytes at a regular distance.
 
 use super::error::CudaError;
 use super::image::Image;
@@ -56,7 +56,7 @@ fn distances(image: &Image) -> BTreeSet<u32> {
     pieces.flat_map(|piece| (piece.layout.apart)(piece.k)).collect()
 }
 
-/// The map of boxes of so many runs, which are so many bytes apart.
+/// Returns the map of boxes of `runs` runs that are `apart` bytes apart.
 fn map(tape: u64, bytes: u64, apart: u32, runs: u32) -> Result<CUtensorMap, CudaError> {
     let mut map = CUtensorMap { opaque: [0; 16] };
     let words = BOX_RUN / WORD;

@@ -35,7 +35,7 @@ impl Ceiling {
     /// Compiles the kernel `amk_ceiling` and fills memory with random bytes.
     ///
     /// # Errors
-    /// No GPU, no NVRTC, too little memory, or a failing driver call.
+    /// If there is no GPU, no NVRTC or too little memory, or a driver call fails.
     pub fn new(cache: &Path) -> Result<Self, CudaError> {
         let (context, target) = open()?;
         let (workers, slots) = (target.multiprocessors, target.ring.slots);

@@ -1,4 +1,4 @@
-//! What the device memory of a program's weights is filled with.
+//! The content of the device memory for a program's weights.
 
 use super::error::CudaError;
 use super::fill::{BUFFER, Run, Target, fill};
@@ -23,7 +23,7 @@ pub(super) struct Content<'p> {
     runs: Vec<Run<Source<'p>>>,
 }
 
-/// Where the bytes of a run come from.
+/// The origin of a run's bytes.
 enum Source<'p> {
     /// Parts of a tape, one after the other.
     Tape(Vec<Part<'p>>),
@@ -51,7 +51,7 @@ impl<'p> Content<'p> {
     /// Adds the weights and inputs of generic tasks, whose memory is at an address.
     ///
     /// # Errors
-    /// As [`Self::shared`].
+    /// As for [`Self::shared`].
     pub(super) fn plain(&mut self, image: &Image, to: u64) -> Result<(), CudaError> {
         let plan = self.plan;
         for &(id, at) in &image.plain.buffers {
@@ -64,7 +64,7 @@ impl<'p> Content<'p> {
         Ok(())
     }
 
-    /// Adds the rows of a weight, which end at `end` at most. Returns the address behind them.
+    /// Adds the rows of a weight, which end at `end` at most. Returns the address after them.
     fn rows(&mut self, id: BufferId, form: SharedForm, to: u64, end: u64) -> Result<u64, CudaError> {
         let weight = bound(self.plan, self.bindings, id)?;
         let buffer = &self.plan.program.buffers[id.index()];
@@ -86,7 +86,7 @@ impl<'p> Content<'p> {
     /// Adds the workers' tapes, which are at an address one after the other.
     ///
     /// # Errors
-    /// [`CudaError::Unbound`], [`CudaError::Layout`], and [`CudaError::Image`] where a worker's
+    /// [`CudaError::Unbound`], [`CudaError::Layout`], and [`CudaError::Image`] if a worker's
     /// pieces are not as long as its tape.
     pub(super) fn tapes(&mut self, image: &'p Image, to: u64) -> Result<(), CudaError> {
         let mut known: HashMap<BufferId, &Weight> = HashMap::new();
@@ -109,9 +109,9 @@ impl<'p> Content<'p> {
     }
 }
 
-/// The runs, of at most so many bytes if not for a single part, of workers' tapes that begin at
-/// these distances from an address. Workers take turns: their tapes have a layer's weights at about
-/// the same distance, so that files are read from the start to the end.
+/// The runs of the workers' tapes, which begin at these distances from an address; a run has at
+/// most this many bytes unless it is a single part. Workers take turns: their tapes have a layer's
+/// weights at about the same distance, so that files are read from start to end.
 fn tapes<'p>(
     pieces: &'p [Vec<Piece>],
     tape_at: &[u64],
@@ -139,14 +139,14 @@ fn tapes<'p>(
 /// The runs of a tape.
 struct Tape<'p> {
     runs: Vec<Run<Source<'p>>>,
-    /// The address behind the last.
+    /// The address after the last run.
     next: u64,
     /// Bytes of a run at most, if not for a single part.
     most: u64,
 }
 
 impl<'p> Tape<'p> {
-    /// Adds parts, to the last run where its buffer has room.
+    /// Adds parts, to the last run if its buffer has enough space.
     fn add(&mut self, parts: Vec<Part<'p>>) {
         for part in parts {
             let (to, bytes) = (self.next, part.bytes());

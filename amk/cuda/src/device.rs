@@ -84,7 +84,7 @@ impl OpenGpu {
     /// Opens it.
     ///
     /// # Errors
-    /// As [`probe`].
+    /// As for [`probe`].
     pub fn new() -> Result<Self, CudaError> {
         let (context, target) = open()?;
         Ok(Self { target, _context: context })

@@ -9,9 +9,9 @@ use std::collections::HashMap;
 /// Words of a fault report: the launch's fault, then one per worker.
 pub(super) const FAULT_WORDS: usize = size_of::<Fault>() / 4;
 
-/// Returns the pending wait of an abandoned launch. Among all workers it reports the one whose task
-/// comes first, since the waits of later tasks follow from it. `epoch` is the epoch of the launch's
-/// first step.
+/// Returns the pending wait of an abandoned launch: among all workers, the wait of the earliest
+/// task, since the waits of later tasks follow from it. `epoch` is the epoch of the launch's first
+/// step.
 pub(super) fn decode(
     words: &[u32],
     program: &Program,

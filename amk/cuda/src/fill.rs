@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Mutex, PoisonError};
 
-/// Bytes of a buffer where no run needs more.
+/// Bytes of a buffer, unless a run needs more.
 pub(super) const BUFFER: u64 = 4 << 20;
 
 /// Copies that may be in flight while the next buffer is waited for.
@@ -28,11 +28,12 @@ pub(super) trait Target: Sync {
     /// A copy in flight.
     type Copy;
 
-    /// A buffer of so many bytes.
+    /// Returns a buffer of `bytes` bytes.
     fn buffer(&self, bytes: usize) -> Result<Self::Buffer, CudaError>;
-    /// The bytes of a buffer that is in no copy.
+    /// Returns the bytes of a buffer that is not being copied.
     fn bytes<'b>(&self, buffer: &'b mut Self::Buffer) -> Result<&'b mut [u8], CudaError>;
-    /// Starts a copy of a buffer's first bytes. [`fill`] leaves the buffer alone until the end.
+    /// Starts a copy of a buffer's first bytes. [`fill`] does not touch the buffer until the copy
+    /// ends.
     fn copy(&self, from: &Self::Buffer, bytes: usize, to: u64) -> Result<Self::Copy, CudaError>;
     /// Waits for the end of a copy.
     fn wait(&self, copy: Self::Copy) -> Result<(), CudaError>;
@@ -41,11 +42,11 @@ pub(super) trait Target: Sync {
 /// A buffer after its run, given by number, was written.
 type Written<B> = (usize, B, Result<(), CudaError>);
 
-/// Fills runs, which `threads` threads write in their order. `progress` gets the fraction of bytes
-/// that are copied.
+/// Fills runs, which `threads` threads write in order. `progress` is called with the fraction of
+/// bytes copied.
 ///
 /// # Errors
-/// The first of `write` or of the target. No copy is in flight then.
+/// The first error of `write` or of the target. No copy is in flight then.
 pub(super) fn fill<D: Target, T: Sync>(
     target: &D,
     runs: &[Run<T>],
@@ -114,7 +115,7 @@ fn copy<D: Target, T>(
         if in_flight.len() > IN_FLIGHT { in_flight.pop_front().map_or(Ok(()), &mut end) } else { Ok(()) }
     };
     let started = written.into_iter().try_for_each(&mut start);
-    // After an error, too: buffers in copies must not go.
+    // After an error too: buffers that are being copied must not be freed.
     in_flight.into_iter().fold(started, |result, copy| result.and(end(copy)))
 }
 
@@ -128,7 +129,7 @@ pub(crate) mod tests {
         bytes: Mutex<Vec<u8>>,
         buffers: AtomicUsize,
         copies: AtomicUsize,
-        /// Number of the copy that fails.
+        /// The number of the copy that fails.
         fails: usize,
     }
 

@@ -152,7 +152,7 @@ impl Image {
         Plain::place(plan, &place_packets(plan).0).pages
     }
 
-    /// Whether weights, states and caches lie where those of another image of the function do.
+    /// Whether weights, states and caches are placed as in another image of the function.
     pub fn places_as(&self, other: &Self) -> bool {
         (&self.tape_at, &self.pieces, &self.constants) == (&other.tape_at, &other.pieces, &other.constants)
             && self.plain.places_as(&other.plain)
@@ -165,8 +165,8 @@ impl Image {
     }
 }
 
-/// The blocks of values that lie one after the other: with rows one of each. With packets there are
-/// two halves of them, as a step writes one and clears the other for the next.
+/// The number of consecutive blocks of values: with rows, one per row. With packets there are two
+/// halves of them, because a step writes one and clears the other for the next step.
 pub(super) fn blocks(program: &Program) -> u32 {
     let halves = if program.has_packets() { 2 } else { 1 };
     program.rows.map_or(1, |rows| rows * halves)

@@ -130,10 +130,10 @@ impl Vm {
 
     /// Returns a second VM of the same decoder with another schedule, over the same weights and
     /// caches. A sequence can continue on either VM, but their launches must alternate. Returns
-    /// `None` if the schedule places weights or caches elsewhere, which takes a new VM.
+    /// `None` if the schedule places weights or caches differently, which requires a new VM.
     ///
     /// # Errors
-    /// As [`Vm::new`].
+    /// As for [`Vm::new`].
     pub fn with_schedule(
         &self,
         kernel: &Megakernel,
@@ -196,7 +196,7 @@ impl Vm {
     /// Runs one step and returns the logits `[VOCAB]` for the token after `token` at `pos`.
     ///
     /// # Errors
-    /// As [`Vm::run`].
+    /// As for [`Vm::run`].
     pub fn step(&mut self, token: u32, pos: u32) -> Result<&[f32], CudaError> {
         let run = self.run(&[token], pos, 1, &RunOptions { logits: true, ..RunOptions::default() }, &mut |_| {})?;
         self.host_logits = run.logits;
@@ -281,7 +281,8 @@ impl Vm {
     /// Launches `steps` steps from position `pos` and returns the trace of the last one.
     ///
     /// # Errors
-    /// As [`Vm::run`], and [`CudaError::Trace`] if the VM was made without [`VmOptions::trace`].
+    /// As for [`Vm::run`], and [`CudaError::Trace`] if the VM was made without
+    /// [`VmOptions::trace`].
     pub fn trace(&mut self, pos: u32, steps: u32) -> Result<Trace, CudaError> {
         let words = self.trace.as_mut().ok_or(CudaError::Trace("the VM was made without traces"))?;
         self.stream.memset_zeros(words)?;
@@ -379,8 +380,8 @@ impl Ready {
         Self::with_pages(kernel, instance, target, options, forms, known, None)
     }
 
-    /// As [`Self::new`], with pages for the states of programs with rows, beside steps of up to so
-    /// many.
+    /// Like [`Self::new`], with pages for the states of programs with rows, beside steps of up to
+    /// this many rows.
     pub(super) fn with_pages(
         kernel: &Megakernel,
         instance: &Instance,

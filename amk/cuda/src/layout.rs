@@ -12,26 +12,27 @@ pub struct Layout {
     pub name: &'static str,
     /// The encoding of the weights. Weights in floats of another type are rounded to it.
     pub encoding: &'static Encoding,
-    /// Rows that lie together: the tape of a task's rows is that of the first so many, then that of
-    /// the next.
+    /// The number of rows that are packed together: the tape of a task's rows is the tape of the
+    /// first group, then that of the next, and so on.
     pub group: u32,
-    /// Bytes on the tape of so many rows of so many columns.
+    /// The bytes on the tape of `rows` rows of `columns` columns.
     pub bytes: fn(rows: u32, columns: u32) -> u64,
-    /// Bytes between runs of [`BOX_RUN`](crate::image::abi::BOX_RUN) bytes, in a tape of so many
-    /// columns, which steps of many rows copy together: multiples of 16.
+    /// The distances in bytes, multiples of 16, between runs of
+    /// [`BOX_RUN`](crate::image::abi::BOX_RUN) bytes that steps of many rows copy together, in a
+    /// tape of `columns` columns.
     pub apart: fn(columns: u32) -> Vec<u32>,
     /// Writes the bytes of a task's rows, all of one length, in the order in which the body
-    /// consumes them: all of `packed`, which is as long as `bytes` says.
+    /// consumes them. Fills all of `packed`, whose length is given by `bytes`.
     pub pack: fn(rows: &[&[u8]], packed: &mut [u8]),
-    /// The inverse of `pack`: the bytes of the rows, of so many columns each, one after the other.
-    /// Rows of [`PADDING`] may follow.
+    /// The inverse of `pack`: the bytes of the rows, of `columns` columns each, one row after the
+    /// other. Rows of [`PADDING`] may follow.
     pub unpack: fn(packed: &[u8], columns: u32) -> Vec<u8>,
 }
 
 /// A layout that loses or moves an element.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// `bytes` or `pack` of rows is not that of their groups one after the other.
+    /// `bytes` or `pack` of rows differs from that of their groups one after the other.
     #[error("groups of {group} rows do not lie one after the other in the layout `{layout}`")]
     Groups {
         /// Name of the layout.
@@ -55,7 +56,7 @@ pub enum LayoutError {
         /// Name of the layout.
         layout: &'static str,
     },
-    /// `unpack` does not give back what was packed.
+    /// `unpack` does not return what was packed.
     #[error("`unpack` of the layout `{layout}` does not give back what `pack` was given, from row {row} on")]
     Unpacked {
         /// Name of the layout.
@@ -74,7 +75,7 @@ impl PartialEq for Layout {
 impl Eq for Layout {}
 
 impl Layout {
-    /// Packs the rows of a task, of so many columns, and [checks](Self::check) their bytes.
+    /// Packs the rows of a task, of `columns` columns, and [checks](Self::check) their bytes.
     ///
     /// # Errors
     /// [`LayoutError::Groups`] and [`LayoutError::Unpacked`].
@@ -85,8 +86,8 @@ impl Layout {
         Ok(packed)
     }
 
-    /// Checks the bytes of rows of so many columns: groups lie one after the other, and unpacking
-    /// gives the rows back.
+    /// Checks the bytes of rows of `columns` columns: groups are stored one after the other, and
+    /// unpacking returns the rows.
     ///
     /// # Errors
     /// [`LayoutError::Groups`] and [`LayoutError::Unpacked`].
@@ -110,7 +111,7 @@ impl Layout {
     }
 }
 
-/// Bytes of rows of bf16 elements: `bytes` of a layout that only orders them.
+/// The bytes of rows of bf16 elements: `bytes` of a layout that only reorders them.
 pub fn bf16_bytes(rows: u32, columns: u32) -> u64 {
     u64::from(rows) * u64::from(columns) * 2
 }

@@ -5,9 +5,9 @@
 //! ```
 //!
 //! The VM knows no instruction: crates register fused bodies, their records and their device code
-//! ([`set::BodySet`]). It is specialised for the program by the generated `dispatch` ([`source`]),
-//! Building this crate needs no CUDA installation. The driver and NVRTC are loaded at run time, and
-//! the error for a missing one says what to install.
+//! ([`set::BodySet`]). The generated `dispatch` ([`source`]) specialises it for the program.
+//! Building this crate does not require CUDA. The driver and NVRTC are loaded at run time, and if
+//! one is missing, the error explains what to install.
 
 mod body;
 mod boxes;

@@ -32,7 +32,7 @@ fn serves_editors(line: &str) -> bool {
     line.starts_with("#include") || line.starts_with("#pragma once")
 }
 
-/// Numbers the lines behind each [`file`] of a whole source.
+/// Numbers the lines after each [`file`] marker of a whole source.
 pub(super) fn numbered(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     for (line, next) in source.lines().zip(2..) {

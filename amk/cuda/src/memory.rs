@@ -58,7 +58,7 @@ pub(super) struct Memory {
 }
 
 impl Resident {
-    /// Fills the device memory for an image, and checks that `others` bytes will fit, too.
+    /// Fills the device memory for an image, and checks that `others` more bytes will fit.
     ///
     /// # Errors
     /// [`CudaError::Memory`], [`CudaError::Unbound`], and failing driver calls.
@@ -155,8 +155,9 @@ impl Memory {
         u64::from(image.packets) * 8
     }
 
-    /// Allocates memory for the packets and counters of the longest of some images, which run in
-    /// turn and keep nothing there from one step to the next. What no step has written is NaNs.
+    /// Allocates memory for the packets and counters of the largest of several images, which run in
+    /// turn and keep nothing there from one step to the next. Words that no step has written are
+    /// NaN.
     ///
     /// # Errors
     /// [`CudaError::Memory`], and failing driver calls.
@@ -169,9 +170,9 @@ impl Memory {
         Ok(Arc::new(nans(stream, words)?))
     }
 
-    /// Allocates the memory of an image whose weights are resident. `packets`: those of
-    /// [`Self::packets_of`], else it has its own. Then [`Self::forget`] comes before the first step
-    /// and before every step after one of another image.
+    /// Allocates the memory of an image whose weights are resident. If `packets` is not given (see
+    /// [`Self::packets_of`]), it gets its own. Otherwise [`Self::forget`] must be called before the
+    /// first step, and before every step that follows one of another image.
     ///
     /// # Errors
     /// [`CudaError::Memory`], and failing driver calls.
@@ -268,7 +269,7 @@ impl Memory {
         params
     }
 
-    /// Clears packets, counters and the fault: epochs begin anew.
+    /// Clears packets, counters and the fault, and restarts the epochs.
     ///
     /// # Errors
     /// Failing driver calls.
@@ -291,8 +292,8 @@ impl Memory {
     }
 }
 
-/// Memory for rows of logits. What no task writes are NaNs, which no argmax and no draw takes:
-/// behind the logits of a row are those that the last unit lacks.
+/// Memory for rows of logits. Words that no task writes are NaN, which neither argmax nor a draw
+/// picks: after the logits of a row, these are the logits of the rows that the last unit lacks.
 pub(super) fn logits(stream: &Arc<CudaStream>, len: usize) -> Result<CudaSlice<f32>, CudaError> {
     nans(stream, len)
 }
@@ -309,8 +310,8 @@ fn nans<T: DeviceRepr>(stream: &Arc<CudaStream>, len: usize) -> Result<CudaSlice
 /// Fills memory with NaNs.
 ///
 /// # Safety
-/// There are so many bytes, at least one, at `at`, which nothing else uses before the stream comes
-/// to them.
+/// There are `bytes` bytes at `at`, at least one, and nothing else uses them before the stream
+/// reaches this operation.
 unsafe fn set_nans(stream: &CudaStream, at: u64, bytes: usize) -> Result<(), CudaError> {
     const NANS: u8 = 0xff;
     // SAFETY: the caller's.

@@ -33,13 +33,13 @@ pub fn compile(source: &str, architecture: &str) -> Result<Cubin, CudaError> {
 /// NVRTC keeps to that: what the process compiles later is slow code.
 ///
 /// # Errors
-/// As [`compile`].
+/// As for [`compile`].
 pub fn check(source: &str, architecture: &str) -> Result<(), CudaError> {
     let options: &[&str] = if version() < Some((13, 0)) { &[] } else { &["--Ofast-compile=max"] };
     compile_with(source, architecture, options).map(drop)
 }
 
-/// The version of NVRTC, where there is one.
+/// Returns the version of NVRTC, if it is installed.
 pub fn version() -> Option<(i32, i32)> {
     let (mut major, mut minor) = (0, 0);
     // SAFETY: only looks for the library; then both numbers are written.
@@ -88,7 +88,7 @@ fn cubin(program: sys::nvrtcProgram) -> Result<Vec<u8>, result::NvrtcError> {
 /// architecture and the version of amk.
 ///
 /// # Errors
-/// As [`compile`], and [`CudaError::Cache`].
+/// As for [`compile`], and [`CudaError::Cache`].
 pub fn compile_cached(source: &str, architecture: &str, folder: &Path) -> Result<Cubin, CudaError> {
     let mut hash = DefaultHasher::new();
     (source, architecture, env!("CARGO_PKG_VERSION")).hash(&mut hash);
@@ -107,8 +107,8 @@ pub fn compile_cached(source: &str, architecture: &str, folder: &Path) -> Result
     Ok(cubin)
 }
 
-/// Loads a kernel of a compiled program. `shared_bytes` is called with the bytes that its variables
-/// take in shared memory, and returns how many it may use beside them.
+/// Loads a kernel of a compiled program. `shared_bytes` is called with the size of its variables in
+/// shared memory, and returns the size of the dynamic shared memory.
 ///
 /// # Errors
 /// Failing driver calls.

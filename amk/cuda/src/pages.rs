@@ -1,10 +1,10 @@
 //! The pages of states on the device.
 //!
-//! A memory with states lies in pages, those of one group after those of another. The pages of a
-//! group have numbers from [`Pool::first`] on, the same in all memories: page `n` begins at `n`
-//! times the size that a page of its group has there. So a body finds a page by its number and
-//! that size alone. Page tables of a sequence have the entries of all groups side by side, block by
-//! block.
+//! A memory with states is divided into pages, with the pages of one group after those of another.
+//! The pages of a group are numbered from [`Pool::first`], with the same numbers in all memories:
+//! page `n` begins at `n` times the size of a page of its group in that memory. So a body finds a
+//! page from its number and that size alone. The page tables of a sequence have the entries of all
+//! groups side by side, block by block.
 
 use amk::rows::{HOLE, PageGroup, PageTables};
 
@@ -22,8 +22,9 @@ pub struct Pool {
 pub struct Pools(pub Vec<Pool>);
 
 impl Pools {
-    /// Numbers the pages of groups for memories in which a page of each group has these bytes, 0
-    /// where it has none: from the first number on with which they lie behind the groups before.
+    /// Numbers the pages of groups, for memories in which a page of each group has these sizes (0
+    /// if there is none). A group's first number is the lowest for which its pages follow those of
+    /// the previous groups in all memories.
     pub(super) fn place(groups: &[PageGroup], memories: &[Vec<u64>]) -> Self {
         let mut ends = vec![0u64; memories.len()];
         let mut pools = Vec::with_capacity(groups.len());
@@ -40,7 +41,7 @@ impl Pools {
         Self(pools)
     }
 
-    /// Where the pages of each group lie in a memory in which they have these bytes.
+    /// The places of the pages of each group in a memory in which pages have these sizes.
     pub(super) fn places(&self, sizes: &[u64]) -> impl Iterator<Item = (u64, u64)> {
         let pools = self.0.iter().zip(sizes).filter(|&(_, &bytes)| bytes > 0);
         let end = |pool: &Pool| u64::from(pool.first).saturating_add(pool.group.pages as u64);

@@ -1,4 +1,4 @@
-//! The parameters of a launch: the VM's own, then those that each set of bodies registers.
+//! The parameters of a launch: the VM's own, followed by those that each set of bodies registers.
 
 use super::image::Record;
 use super::image::abi::VmParams;
@@ -51,8 +51,8 @@ impl Params {
     }
 }
 
-/// Renders `Params`, which has the parameters of the VM and of all sets; in programs with rows also
-/// those of the code for rows.
+/// Renders `Params`, with the parameters of the VM and of all sets, and in programs with rows also
+/// those of the row code.
 pub(super) fn text(has_rows: bool) -> String {
     let of_rows = if has_rows { row_structs().1 } else { Vec::new() };
     let registered: Vec<&Struct> = body_sets().into_iter().flat_map(|set| set.params).chain(of_rows).collect();

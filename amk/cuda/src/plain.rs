@@ -13,7 +13,7 @@ pub(super) fn scratch(plan: &Plan, image: &Image) -> usize {
     plan.schedule.workers as usize * image.plain.scratch as usize
 }
 
-/// Fills in states of generic tasks where they are bound; others start at 0, as do those in pages.
+/// Uploads the bound states of generic tasks; others start at 0, as do paged states.
 ///
 /// # Errors
 /// Failing driver calls.

@@ -39,7 +39,7 @@ macro_rules! pointwise {
     };
 }
 
-/// Why a registered function of scalars cannot be used.
+/// The reasons why a registered scalar function cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PointwiseError {
     /// The instruction is not linked.
@@ -109,7 +109,7 @@ impl Pointwise {
     }
 }
 
-/// Whether an instruction makes one tensor from tensors of its shape and floats.
+/// Whether an instruction computes one tensor from tensors of the same shape and floats.
 fn is_element_wise(signature: &Signature) -> bool {
     let [result] = &signature.results[..] else { return false };
     let fits = |param: &ParamSig| match &param.kind {

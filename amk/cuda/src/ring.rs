@@ -1,5 +1,5 @@
 //! The dynamic shared memory of a worker: the slots of its ring and, in narrow steps of rows, the
-//! sums behind them.
+//! sums after them.
 
 use super::image::abi::{CHUNK, GROUP_UNITS, UNIT, WARPS};
 use super::plan::Plan;
@@ -9,12 +9,12 @@ fn unit_sums(rows: u32) -> u32 {
     UNIT * WARPS * rows.next_multiple_of(8) * 4
 }
 
-/// The slots of a ring beside which narrow steps reduce one unit at a time: GPUs with little shared
-/// memory have room for no more sums.
+/// The number of slots of a ring with which narrow steps reduce one unit at a time, because GPUs
+/// with little shared memory cannot hold more sums.
 pub(super) const SHORT_RING: u32 = 2;
 
-/// Returns the bytes of the sums of narrow steps of up to `rows` rows, beside a ring of so many
-/// slots. Wide steps have the ring's memory.
+/// Returns the bytes of the sums of narrow steps of up to `rows` rows, beside a ring of `slots`
+/// slots. Wide steps use the ring's memory.
 pub fn row_scratch(rows: u32, slots: u32) -> u32 {
     match rows {
         0 => 0,

@@ -35,26 +35,27 @@ use std::time::{Duration, Instant};
 use wanted::{LEFT, Wanted, choices, chooser};
 use width::Width;
 
-/// A decoder on a GPU whose steps have rows. Make a [`amk::session::Session`] of it.
+/// A decoder on a GPU whose steps have rows, for use in a [`amk::session::Session`].
 ///
-/// Steps of up to [`NARROW_ROWS`], 16, 32 rows and so on, twice as many each time, are different
+/// Steps of up to [`NARROW_ROWS`], 16, 32 rows and so on, doubling each time, are different
 /// programs over the same weights, caches and pages; within one of them the bits of a row's logits
-/// do not depend on the other rows. A row that has a step to itself runs the program of
-/// [`super::Vm`] over pages, which takes less time, where there is one: not for changes of logits,
-/// nor where rows are kept alike ([`RowVm::keep_alike`]).
+/// do not depend on the other rows. A row that has a step to itself runs the faster program of
+/// [`super::Vm`] over pages, if it exists, unless logits are changed or rows are kept alike
+/// ([`RowVm::keep_alike`]).
 pub struct RowsVm {
     context: Arc<CudaContext>,
     stream: Arc<CudaStream>,
     target: &'static GpuTarget,
     /// In the order of their rows.
     widths: Vec<Width>,
-    /// The program for steps of exactly one row, where there is one.
+    /// The program for steps of exactly one row, if it exists.
     alone: Option<Width>,
-    /// Whether such steps run that of several rows all the same.
+    /// Whether such steps nevertheless run the program of several rows.
     keeps_alike: bool,
     /// Room for the logits of as many wanted rows as a step had yet.
     logits: CudaSlice<f32>,
-    /// The logits of the wanted rows of the last step, where they were asked for. Room as well.
+    /// The logits of the wanted rows of the last step, if requested. It may be longer than they
+    /// are.
     host_logits: PinnedHostSlice<f32>,
     /// Mapped host memory: the chosen tokens of the last step, by row.
     chosen: PinnedHostSlice<u32>,
@@ -62,7 +63,7 @@ pub struct RowsVm {
     words: CudaSlice<u32>,
     /// The wanted rows of the last step.
     wanted: Wanted,
-    /// What the last step ran, and the position of its first row.
+    /// The program that the last step ran, and the position of its first row.
     last: (Ran, u32),
     /// The last one of `widths` that has used the packets that several share.
     sharing: Option<usize>,
@@ -87,10 +88,11 @@ struct StepWords {
     logits: u64,
 }
 
-/// Rows of steps whose time is in proportion to the rows of their program, at least.
+/// The number of rows from which the time of a step is proportional to the rows of its program.
 const LONG_ROWS: usize = 512;
-/// Rows of a step from which a few more take longer in the next wider program than in a step of
-/// their own: 264 rows of a model of 8e9 weights 13.5 ms on an H200, 256 rows 8.7 and 8 rows 3.7.
+/// The number of rows beyond which a few more rows take longer in the next wider program than in a
+/// step of their own: with a model of 8e9 weights on an H200, 264 rows take 13.5 ms, 256 rows 8.7
+/// ms and 8 rows 3.7 ms.
 const WIDE_ROWS: usize = 256;
 
 /// Words of a row.
@@ -98,11 +100,11 @@ const ROW_WORDS: usize = size_of::<RowWords>() / 4;
 
 impl RowsVm {
     /// Loads a decoder onto the first GPU, for steps of up to as many rows as the options' schedule
-    /// has, over so many pages. `cache` keeps compiled device code; `progress` is called with the
-    /// fraction of weights packed.
+    /// has, with pools of the given sizes. `cache` keeps compiled device code; `progress` is called
+    /// with the fraction of weights packed.
     ///
     /// # Errors
-    /// [`CudaError::Unsupported`] where a call has no body for rows, and as [`super::Vm::new`].
+    /// [`CudaError::Unsupported`] if a call has no body for rows, and as for [`super::Vm::new`].
     pub fn new(
         kernel: &Megakernel,
         instance: &Instance,
@@ -246,7 +248,7 @@ impl RowsVm {
         &self.program(self.last.0).verified
     }
 
-    /// Returns where the time to make the VM went.
+    /// Returns a breakdown of the time that creating the VM took.
     pub fn start_times(&self) -> StartTimes {
         self.start
     }
@@ -302,7 +304,7 @@ impl RowsVm {
         Ok(StepWords { rows, choices: rows + choices_at, page_tables: rows + tables_at, logits })
     }
 
-    /// Floats for the logits of so many rows, and of some more.
+    /// The number of floats for the logits of `rows` rows, with a margin.
     fn room(&self, rows: usize) -> usize {
         let most = self.plan().rows().unwrap_or(0) as usize;
         rows.next_power_of_two().min(most) * self.plan().sizes.padded_vocab() as usize
@@ -339,7 +341,7 @@ impl RowsVm {
         Ok(())
     }
 
-    /// Reads what the step has for the wanted rows.
+    /// Reads the results of the step for the wanted rows.
     fn download(&mut self) -> Result<(), CudaError> {
         let stride = self.plan().sizes.padded_vocab() as usize;
         let wanted = self.wanted.take(self.chosen.as_slice()?);
@@ -352,7 +354,7 @@ impl RowsVm {
         }
         for places in wanted {
             let floats = places.start * stride..places.end * stride;
-            // A copy fills all of the slice that it gets.
+            // A copy fills the whole slice that it gets.
             let to = &mut self.host_logits.as_mut_slice()?[floats.clone()];
             self.stream.memcpy_dtoh(&self.logits.slice(floats), to)?;
         }
@@ -360,9 +362,9 @@ impl RowsVm {
     }
 }
 
-/// How many of so many pending rows had best be in one step, by programs for up to `most` rows,
-/// ascending. A long step takes as long as if it had all rows of its program: a few that are more
-/// than the next narrower one has rather take a step of their own.
+/// The best number of rows for one step when `pending` rows could run, with programs for up to
+/// `most` rows, ascending. A long step takes as long as if it had all rows of its program, so the
+/// few rows that exceed the next narrower program are better run in a step of their own.
 fn best_rows(most: &[usize], pending: usize) -> usize {
     let at = most.partition_point(|&most| most < pending);
     let Some(&narrower) = at.checked_sub(1).and_then(|before| most.get(before)) else { return pending };
@@ -374,8 +376,8 @@ fn best_rows(most: &[usize], pending: usize) -> usize {
     if at == most.len() || pending - narrower <= few { narrower } else { pending }
 }
 
-/// Whether a program keeps nothing in its packets from one step to the next, where it need not have
-/// memory for them to itself.
+/// Whether a program keeps nothing in its packets from one step to the next, so that it can share
+/// their memory.
 fn shares_packets(plan: &Plan) -> bool {
     plan.rows().is_some() && !plan.has_row_packets()
 }

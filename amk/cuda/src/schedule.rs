@@ -1,4 +1,4 @@
-//! What a GPU honours of a schedule, and the ranges of the fields.
+//! The fields of a schedule that a GPU honours, and their ranges.
 
 use super::image::abi::{CHUNK, NARROW_ROWS};
 use super::ring::{SHORT_RING, row_scratch};
@@ -7,10 +7,10 @@ use amk_ir::Steps;
 pub use amk_ir::schedule::MOST_RING_SLOTS;
 use amk_ir::schedule::{CACHES, Changed, ExchangeBy, PartialSchedule, Ring, RowSchedule, Schedule, range};
 
-/// Why a schedule does not fit a GPU.
+/// The reasons why a schedule does not fit a GPU.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ScheduleError {
-    /// A field is outside what the device code or the GPU allows.
+    /// A field is outside the range that the device code or the GPU allows.
     #[error("the schedule's `{field}` is {found}; on {target} it must be in {least}..={most}")]
     Range {
         /// The field.
@@ -24,17 +24,17 @@ pub enum ScheduleError {
         /// The GPU.
         target: &'static str,
     },
-    /// A run is no even number of blocks: a slot of the ring would cross it.
+    /// A run is not an even number of blocks: a slot of the ring would cross its end.
     #[error("the schedule's `run` is {0}; it must be even")]
     OddRun(u32),
-    /// The CUDA VM has one way alone here.
+    /// The CUDA VM supports only one value.
     #[error("the CUDA VM cannot honour the schedule's `{field}` = {found}; leave it out: it is {own}")]
     Unhonoured {
         /// The field.
         field: &'static str,
         /// Its value.
         found: String,
-        /// What the VM does.
+        /// The value of the VM.
         own: String,
     },
 }
@@ -59,7 +59,7 @@ const HONOURED: [&str; 13] = [
 /// Shared memory that a worker needs in addition to its ring, in bytes.
 const SHARED_OUTSIDE_RING: u32 = 33 << 10;
 
-/// The same for narrow steps of up to [`NARROW_ROWS`] rows, but for their sums.
+/// The same for narrow steps of up to [`NARROW_ROWS`] rows, except their sums.
 const SHARED_OUTSIDE_ROWS: u32 = 31 << 10;
 
 /// The same for wide steps.
@@ -68,9 +68,9 @@ const SHARED_OUTSIDE_WIDE: u32 = 32 << 10;
 /// Rows of a step up to which weights may come through the ring.
 const MOST_NARROW_ROWS: u32 = 2 * NARROW_ROWS;
 
-/// Whether a schedule's steps are wide: bodies have the ring's memory to themselves, and weights do
-/// not come through it. Steps of more than [`NARROW_ROWS`] rows are, except those of up to twice as
-/// many that exchange packets.
+/// Whether a schedule's steps are wide: weights do not come through the ring, whose memory the
+/// bodies use. This is so for steps of more than [`NARROW_ROWS`] rows, except those of up to twice
+/// as many that exchange packets.
 pub fn is_wide(schedule: &Schedule) -> bool {
     is_wide_by(schedule.rows.map_or(0, |rows| rows.most), schedule.exchange)
 }
@@ -79,7 +79,7 @@ fn is_wide_by(rows: u32, exchange: ExchangeBy) -> bool {
     rows > MOST_NARROW_ROWS || (rows > NARROW_ROWS && exchange != ExchangeBy::Packets)
 }
 
-/// Slots of the ring whose memory the bodies of wide steps need at least.
+/// The number of ring slots whose memory the bodies of wide steps need at least.
 const WIDE_SLOTS: u32 = 5;
 
 impl GpuTarget {
@@ -137,7 +137,8 @@ impl GpuTarget {
         Ok(())
     }
 
-    /// Slots of the deepest ring beside what a step of so many rows needs.
+    /// The number of slots of the deepest ring beside the memory that a step of this many rows
+    /// needs.
     fn deepest_ring(&self, rows: u32, wide: bool) -> u32 {
         let beside = |others: u32| self.shared_bytes.saturating_sub(others) / CHUNK;
         if wide {

@@ -27,15 +27,15 @@ pub struct BodySet {
     pub params: &'static [Struct],
     /// C++ that `kept` uses, before all other code of the VM.
     pub types: DeviceCode,
-    /// Members of a C++ struct: the state that its code keeps in a worker's shared memory. Its
-    /// code declares nothing else `__shared__`: wide steps use what this struct leaves.
+    /// Members of a C++ struct: the state that its code keeps in a worker's shared memory. Its code
+    /// declares nothing else `__shared__`: wide steps use the memory that this struct leaves.
     pub kept: &'static str,
     /// C++ run by every thread of a worker at the start of a launch, with that memory as `s`.
     pub begin_launch: &'static str,
     /// C++ run by every consumer thread of a worker `w` at the start of a step.
     pub begin_step: &'static str,
     /// C++ run by the copying warps of a worker in a launch with wide steps, each with its number
-    /// `warp` among them: the shared memory is `s`, and that of the ring begins at the shared
+    /// `warp` among them. `s` is the shared memory, and that of the ring begins at the shared
     /// address `data`.
     pub copy: &'static str,
     /// C++ run by every consumer thread of a worker `w` when a generic task has `len` logits
@@ -49,7 +49,7 @@ pub struct BodySet {
     pub fusions: &'static [&'static dyn Fusion],
     /// The choice of the next token. Exactly one linked crate must register it.
     pub sampling: Option<&'static dyn Sampling>,
-    /// What programs with rows have in addition.
+    /// The additional code and parameters of programs with rows.
     pub rows: RowCode,
     /// Device state shared by all of its tasks.
     pub shared: &'static dyn SharedState,
@@ -61,10 +61,10 @@ inventory::collect!(BodySet);
 pub struct RowCode {
     /// Structs of its ABI.
     pub structs: &'static [Struct],
-    /// Its parameters of a launch, which follow those of all sets: what [`Sampling::bind_rows`]
-    /// appends. Each begins with a field of 8 bytes.
+    /// Its parameters of a launch, which follow those of all sets and are appended by
+    /// [`Sampling::bind_rows`]. Each begins with a field of 8 bytes.
     pub params: &'static [Struct],
-    /// CUDA C++ behind all other code of the bodies.
+    /// CUDA C++ that follows all other code of the bodies.
     pub code: DeviceCode,
 }
 
@@ -91,19 +91,18 @@ pub trait Sampling: Sync {
     }
     /// Appends its parameters of a launch whose first `forced` tokens are given.
     fn bind(&self, _options: &RunOptions, _forced: u32, _to: &mut Params) {}
-    /// Adds its phases to a program with rows, after all others. They write the chosen tokens to
-    /// an output beside the logits.
+    /// Adds its phases to a program with rows, after all others. They write the chosen tokens to an
+    /// output in addition to the logits.
     fn plan_rows(&self, planner: &mut Planner<'_>);
-    /// Appends what the device reads of the choices of a step, by row. A row without one is left to
-    /// the host.
+    /// Appends the data that the device reads for the choices of a step, by row. A row without a
+    /// choice is left to the host.
     fn put_choices(&self, choices: &[Option<&Choice>], to: &mut Params);
-    /// The options of a launch of one row that chooses as a row's choice says; `None` where such a
-    /// launch cannot.
+    /// The options of a one-row launch that makes this choice; `None` if such a launch cannot.
     fn launch_of(&self, _choice: &Choice) -> Option<RunOptions> {
         None
     }
-    /// Appends its parameters of a step: the address of its choices, and that of mapped host memory
-    /// for a word a row, the token or `u32::MAX` where the host chooses.
+    /// Appends its parameters of a step: the address of its choices, and the address of mapped host
+    /// memory with a word per row for the token, or `u32::MAX` if the host chooses.
     fn bind_rows(&self, choices: u64, chosen: u64, to: &mut Params);
     /// Checks that a record may come next in its worker's queue.
     ///
@@ -117,8 +116,8 @@ pub trait Sampling: Sync {
     fn check_end(&self, state: &WorkerState) -> Result<(), Refusal>;
 }
 
-/// Decodes a record to the calls that the device runs. Shares nothing with the encoder but the ABI.
-/// An error names the first invalid field.
+/// Decodes a record to the calls that the device runs. It shares nothing with the encoder except
+/// the ABI. An error names the first invalid field.
 pub type Decode = for<'p> fn(&Record, &Places<'p>, &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal>;
 
 /// A kind of record: the code that runs it and its meaning.
@@ -132,18 +131,18 @@ pub struct RecordKind {
     pub dispatch: fn(&Plan) -> Option<String>,
     /// The C++ that feeds the loader `l` the next segment of a record `r` into `feed`.
     pub feed: fn(&Plan) -> Option<String>,
-    /// Whether the kernel runs it by the set's `project`: such records are read by their leading
-    /// words alone, unless it `reads_all`, and repeat the loop for each group of units.
+    /// Whether the kernel runs it with the set's `project`: only the leading words of such records
+    /// are read, unless it `reads_all`, and they repeat the loop for each group of units.
     pub projects: bool,
-    /// Whether the code that projects needs a record's other words, too.
+    /// Whether the code of projections also needs a record's other words.
     pub reads_all: fn(&Plan) -> bool,
     /// The C++ condition on a worker `w` under which a step skips the records after one of this
     /// kind, and their number.
     pub skips: Option<(&'static str, u32)>,
-    /// Whether the body waits for the record's counter itself, by `before_task`: what it does
-    /// before touches nothing that another task writes.
+    /// Whether the body itself waits for the record's counter, with `before_task`: its work before
+    /// that touches nothing that another task writes.
     pub awaits: fn(&Plan) -> bool,
-    /// Whether the body gives the record's signal itself, by `signal` or `signal_nothing`.
+    /// Whether the body itself gives the record's signal, with `signal` or `signal_nothing`.
     pub signals: fn(&Plan) -> bool,
     /// Gathers facts about a whole program from the calls of this kind.
     pub survey: fn(&Program, &mut Survey),
@@ -196,7 +195,7 @@ pub trait SharedState: Sync {
     fn reaches(&self, _plan: &Plan) -> Vec<Reach> {
         Vec::new()
     }
-    /// Whether steps of a plan, which are narrow, take less time than wide ones of as many rows.
+    /// Whether the narrow steps of a plan take less time than wide ones of as many rows.
     fn suits_narrow(&self, _plan: &Plan) -> bool {
         true
     }
@@ -209,11 +208,11 @@ pub trait SharedState: Sync {
 /// Memory shared by tasks, written in a launch only by the bodies themselves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SharedMemory {
-    /// Size in bytes, of what does not lie in pages.
+    /// Size in bytes of the part that is not paged.
     pub bytes: u64,
     /// The weights that it holds, one after the other, and their formats; zeros without any.
     pub content: Vec<(amk_ir::BufferId, SharedForm)>,
-    /// Bytes that a page of each group has of the states that it holds, if these lie in pages.
+    /// The bytes of its states in a page of each group, if these are paged.
     pub pages: Vec<u64>,
 }
 

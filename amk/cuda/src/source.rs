@@ -16,12 +16,12 @@ use super::target::GpuTarget;
 use amk_ir::schedule::Ring;
 use core::fmt::Write as _;
 
-/// Returns how many slots of a ring are full or in flight at most while it runs low, so that its
-/// loader keeps no pace; 0: the pace always holds, or there is none.
+/// Returns the maximum number of slots that are full or in flight while a ring runs low, so that
+/// its loader is not paced; 0: the pace always applies, or there is none.
 ///
-/// With nothing landed beyond those in flight, the consumers wait for weights or soon will, and
-/// catching up matters more than the packets. Where a ring holds two phases, they rarely wait, and
-/// the pace holds until it is nearly empty. Steps of rows wait for their inputs, not for weights.
+/// If nothing has landed beyond the slots in flight, the consumers wait for weights or soon will,
+/// and catching up matters more than the packets. If a ring holds two phases, they rarely wait, and
+/// the pace applies until it is nearly empty. Steps of rows wait for their inputs, not for weights.
 fn low_slots(plan: &Plan) -> u32 {
     let (Ring { slots, pace, .. }, in_flight) = (plan.schedule.ring, in_flight(plan));
     if plan.rows().is_some() || pace == 0 {
@@ -37,9 +37,9 @@ fn low_slots(plan: &Plan) -> u32 {
     if low + 1 < slots { low } else { 0 }
 }
 
-/// Returns how many slots of a ring are on their way at most. Where weights fill only a part of
-/// theirs, they are as many as have the bytes of the schedule's in the mean, less a half: more
-/// bytes would queue before the packets. Steps of rows wait for their inputs, not for weights.
+/// Returns the maximum number of slots in flight. If weights fill only part of their slots, it is
+/// as many as hold the same bytes on average as the schedule's number, minus half a slot: more
+/// bytes would queue up ahead of the packets. Steps of rows wait for their inputs, not for weights.
 fn in_flight(plan: &Plan) -> u32 {
     let Ring { slots, in_flight, .. } = plan.schedule.ring;
     if plan.rows().is_some() {
@@ -53,8 +53,8 @@ fn in_flight(plan: &Plan) -> u32 {
     in_flight.max(most.min(slots.saturating_sub(1)))
 }
 
-/// Returns whether the steps of a plan use all shared memory of a worker: wide ones, unless code of
-/// tasks of its own may have some.
+/// Returns whether the steps of a plan use all shared memory of a worker: wide steps do, unless
+/// generic code may declare some of its own.
 pub(super) fn uses_all_memory(plan: &Plan) -> bool {
     plan.is_wide() && plan.sequences.is_empty()
 }
@@ -65,7 +65,7 @@ pub fn generate_for(plan: &Plan, target: &GpuTarget, options: &VmOptions) -> Str
     if uses_all_memory(plan) { format!("#define AMK_SHARED_BYTES {}\n{source}", target.shared_bytes) } else { source }
 }
 
-/// Renders the source of a plan, which leaves memory beside the ring's slots alone.
+/// Renders the source of a plan, which does not touch memory beyond the ring's slots.
 pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     let mut out: String = own_lines(&abi::text()).flat_map(|line| [line, "\n"]).collect();
     out.push_str(&registered_abi());

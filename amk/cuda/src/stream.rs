@@ -1,8 +1,9 @@
-//! Streams: which weight matrices of generic tasks come through the ring, and in which tile layout.
+//! Streams: the weight matrices of generic tasks that come through the ring, and their tile
+//! layouts.
 //!
 //! A crate registers a [`Stream`] with [`stream!`](crate::stream!) for an operand of its
-//! instruction. The planner then deals the rows to all workers in whole units, one task a worker,
-//! and packs each task's rows in the [`Layout`].
+//! instruction. The planner then distributes the rows over all workers in whole units, one task per
+//! worker, and packs each task's rows in the [`Layout`].
 
 use super::image::abi::CHUNK;
 use super::layout::Layout;
@@ -19,13 +20,14 @@ pub struct Stream {
     pub operand: &'static str,
     /// Rows that are dealt out together, a multiple of 8.
     pub unit: u32,
-    /// Whether the body computes a matrix of so many rows and columns; others keep to plain loads.
+    /// Whether the body supports a matrix of `rows` rows and `columns` columns; others use plain
+    /// loads.
     pub takes: fn(rows: u32, columns: u32) -> bool,
-    /// Bytes that one `acquire` hands out, for rows of so many columns: a multiple of 16, at most a
-    /// ring slot of 32 KiB, that divides the bytes of a unit.
+    /// The bytes that one `acquire` returns, for rows of `columns` columns: a multiple of 16, at
+    /// most a ring slot of 32 KiB, that divides the bytes of a unit.
     pub block: fn(columns: u32) -> u32,
-    /// Parameters `[K]`, read whole, whose packets of bf16 the body takes into registers itself:
-    /// views `Input` in place of `In`.
+    /// Parameters `[K]`, read whole, whose bf16 packets the body itself loads into registers: views
+    /// `Input` instead of `In`.
     pub arrives: &'static [&'static str],
     /// The order of a task's rows on the tape: whole blocks.
     pub layout: Layout,
@@ -45,7 +47,7 @@ macro_rules! stream {
     };
 }
 
-/// Why a registered stream cannot be used.
+/// The reasons why a registered stream cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum StreamError {
     /// The instruction is not linked.
@@ -159,7 +161,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Checks what depends on the instruction alone.
+    /// Checks the properties that depend only on the instruction.
     ///
     /// # Errors
     /// [`StreamError::Operand`], [`StreamError::Arrives`] or [`StreamError::Unit`].
@@ -181,7 +183,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Checks what depends on the matrix: `rows` rows of `columns` bf16 elements.
+    /// Checks the properties that depend on the matrix: `rows` rows of `columns` bf16 elements.
     ///
     /// # Errors
     /// [`StreamError::Rows`], [`StreamError::Block`] or [`StreamError::Blocks`].

@@ -83,7 +83,7 @@ pub(super) struct Part<'p> {
     rows: Range<u32>,
     /// The matrix of each of the piece's parts.
     weights: Vec<&'p Weight>,
-    /// Whether they are unpacked again: the first of a shape.
+    /// Whether they are unpacked again for comparison: the first part of a shape.
     checked: bool,
 }
 
@@ -92,7 +92,8 @@ pub(super) struct Part<'p> {
 pub(super) struct Shapes(HashSet<(&'static str, &'static str, u32, u32)>);
 
 impl<'p> Part<'p> {
-    /// The parts of a piece, of as many groups of rows as have at most so many bytes, or one group.
+    /// The parts of a piece, each with as many groups of rows as fit in this many bytes, or one
+    /// group.
     ///
     /// # Errors
     /// [`LayoutError::Groups`].

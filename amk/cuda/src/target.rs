@@ -131,7 +131,7 @@ impl GpuTarget {
     }
 
     /// Returns the threads of a block: consumer warps, loader, watchdog and scout. The latter three
-    /// form a whole warpgroup where registers move between groups.
+    /// form a whole warpgroup on GPUs where registers move between groups.
     pub fn threads(&self) -> u32 {
         32 * if self.capability == (9, 0) { 20 } else { 19 }
     }

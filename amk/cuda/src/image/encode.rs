@@ -64,7 +64,7 @@ impl<'a> Encoder<'a> {
         work.rows().map_or(0, |rows| rows.start | rows.end << 16)
     }
 
-    /// Adds words that a record's code reads. Returns the first one's place.
+    /// Adds words that a record's code reads. Returns the place of the first one.
     pub fn arguments(&mut self, words: impl IntoIterator<Item = u32>) -> u32 {
         self.plain.extend(words)
     }
@@ -97,7 +97,7 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// Sets the counters that a task signals and waits for; a record has room for one of each.
+/// Sets the counters that a task signals and waits for; a record holds at most one of each.
 pub(super) fn counters(events: &[u32], task: &Task, record: &mut Record) {
     let at = |event: EventId| events.get(event.index()).copied().unwrap_or(u32::MAX);
     record.signal = task.signals.first().map_or(0, |signal| at(signal.event));

@@ -134,14 +134,14 @@ impl Plain {
         (locals, end)
     }
 
-    /// The kind of memory of a buffer, and where it begins there: a state with rows in the page
-    /// with number 0.
+    /// The kind of memory that holds a buffer, and the buffer's place in it: for a paged state, in
+    /// page 0.
     fn first(&self, plan: &Plan, id: BufferId) -> (u32, u64) {
         let (kind, at) = self.places.get(&id).copied().unwrap_or((u32::MAX, 0));
         (kind, if kind == STATE_F32 && plan.rows().is_some() { self.bytes + at } else { at })
     }
 
-    /// Adds words and returns the first one's place.
+    /// Adds words and returns the place of the first one.
     pub(super) fn extend(&mut self, words: impl IntoIterator<Item = u32>) -> u32 {
         let at = self.words.len() as u32;
         self.words.extend(words);
@@ -184,8 +184,8 @@ impl Plain {
     }
 }
 
-/// The shape in which an operand's buffer lies: with rows, the value of a row, and of a state what
-/// a page has.
+/// The shape in which an operand's buffer is stored: with rows, the value of one row, and for a
+/// state its part of a page.
 fn shape(plan: &Plan, operand: &Operand) -> Vec<u32> {
     let mut shape = plan.row_shape(operand.buffer).to_vec();
     let state = plan.program.buffers.get(operand.buffer.index()).is_some_and(|buffer| buffer.kind == BufferKind::State);

@@ -38,7 +38,7 @@ impl TaskCalls<'_> {
         self.calls.push(Call { instruction, operands, params, rows: self.rows });
     }
 
-    /// Adds a call for some rows alone.
+    /// Adds a call for some of the rows.
     pub fn call_of_rows(&mut self, rows: &Range<u32>, path: &str, operands: Vec<Operand>, params: Vec<Param>) {
         self.lifted(CallRows { first: rows.start, end: rows.end, wanted: false }, path, operands, params);
     }
@@ -60,7 +60,7 @@ impl TaskCalls<'_> {
             return InstructionId::from(known);
         }
         let linked = Registry::linked().and_then(|registry| registry.get(path)?.signature());
-        // The verifier refuses a call of what is not in the table.
+        // The verifier rejects a call of an instruction that is not in the table.
         let Ok(signature) = linked else { return InstructionId(u32::MAX) };
         table.push(instruction(&signature));
         InstructionId::from(table.len() - 1)

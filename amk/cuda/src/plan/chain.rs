@@ -33,8 +33,8 @@ impl Chain {
 }
 
 /// Forms chains of `calls`: a call joins the tasks of its producer by the rule of
-/// [`amk_ir::lower::join`], where values within a task can pass. Calls of `excluded` stay alone and
-/// do not stream. What a call lacks goes to `missed`.
+/// [`amk_ir::lower::join`], if values can pass within a task. Calls in `excluded` stay separate and
+/// do not stream. The reasons against joining and streaming are added to `missed`.
 pub(super) fn chains(
     flow: &Flow<'_>,
     schedule: &Schedule,
@@ -98,7 +98,7 @@ fn note_joined(flow: &Flow<'_>, chain: &Chain, missed: &mut [Missed]) {
     }
 }
 
-/// Notes a producer of a call that runs by a fused body, whose tasks a generic call cannot join.
+/// Records a producer of a call that runs in a fused body, whose tasks a generic call cannot join.
 fn fused_producers(flow: &Flow<'_>, at: usize, generic: &HashSet<usize>, missed: &mut Vec<Missed>) {
     let read = flow.call(at).operands.iter().filter(|operand| operand.access == Access::Read);
     let mut writers = read.filter_map(|operand| flow.writer(operand.tensor));
@@ -108,7 +108,7 @@ fn fused_producers(flow: &Flow<'_>, at: usize, generic: &HashSet<usize>, missed:
     }
 }
 
-/// The generic calls that read what a chain writes, and are not in its tasks.
+/// The generic calls that read the results of a chain without being in its tasks.
 fn apart<'f>(flow: &'f Flow<'_>, chain: &Chain, generic: &'f HashSet<usize>) -> impl Iterator<Item = usize> + 'f {
     let result = chain.calls.last().and_then(|&last| flow.result(last));
     let readers = result.map_or(&[][..], |result| flow.users(result));
@@ -122,7 +122,7 @@ fn weight(flow: &Flow<'_>, at: usize) -> Option<TensorId> {
     read.into_iter().find(|&tensor| flow.kind(tensor) == BufferKind::Weight && flow.shape(tensor).len() == 2)
 }
 
-/// Lets the weight of a chain's call stream where a stream of its instruction takes it.
+/// Lets the weight of a chain's call stream if a stream of its instruction accepts it.
 fn streamed(flow: &Flow<'_>, chain: &mut Chain) -> Result<(), Because> {
     let at = chain.calls[0];
     let stream = Stream::of(flow.path(at)).ok_or(Because::NoStream)?;
@@ -158,7 +158,7 @@ pub(super) fn named(flow: &Flow<'_>, at: usize, name: &str) -> Option<TensorId> 
     flow.operand(at, tensors.position(|param| param.name == name)?)
 }
 
-/// Whether a call's tiles are rows of the weight and nothing else of it.
+/// Whether a call's tiles are rows of the weight and no other part of it.
 fn by_rows(flow: &Flow<'_>, at: usize, weight: TensorId) -> bool {
     let cut = i64::from(flow.shape(weight)[0]);
     let halves = [0..cut / 2, cut / 2..cut];
@@ -173,7 +173,7 @@ fn by_rows(flow: &Flow<'_>, at: usize, weight: TensorId) -> bool {
     tiles.len() == 2 && tiles.iter().zip(&halves).all(fits)
 }
 
-/// How calls by generic bodies are cut.
+/// The tiling of calls with generic bodies.
 pub(super) fn cut(workers: u32) -> Cut {
     Cut::per_worker(workers, UNIT)
 }

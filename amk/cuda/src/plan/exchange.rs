@@ -7,13 +7,13 @@ use amk_ir::{BufferId, EventId, Operand};
 use std::collections::HashMap;
 
 impl Plan {
-    /// Adds the events that the schedule's exchange asks for, and their signals and waits.
+    /// Adds the events that the schedule's exchange requires, with their signals and waits.
     ///
-    /// A task that publishes signals its phase's event; neighbouring phases that wait for the same
-    /// one share an event, since a task waits for one only and may read the values of several. With
-    /// counters, it waits until the last phase that it reads from has published; with barriers,
-    /// until the last phase before its own has. With rows and packets, events are for what has no
-    /// packets: states and logits. Phases that most steps skip neither signal nor wait.
+    /// A task that publishes signals its phase's event. Neighbouring phases that wait for the same
+    /// event share one, since a task can wait for only one and may read the values of several. With
+    /// counters, a task waits until the last phase that it reads from has published; with barriers,
+    /// until the last phase before its own has. With rows and packets, only buffers without packets
+    /// (states and logits) have events. Phases that most steps skip neither signal nor wait.
     pub(super) fn exchange(&mut self) {
         let mut events = Events::default();
         for phase in 0..self.phases.len() {
@@ -38,9 +38,10 @@ impl Plan {
         }
     }
 
-    /// Makes a task of a phase with an event of its own wait for the event before, if none does.
-    /// Values in plain memory come with no packets, and a task that reads several waits for the
-    /// last event alone: so that one has to tell that those before are complete.
+    /// Makes a task of a phase with an event of its own wait for the preceding event, if none of
+    /// them does. Values in plain memory do not arrive as packets, and a task that reads several of
+    /// them waits only for the last event, which must therefore imply that the earlier phases are
+    /// complete.
     fn chain(&self, tasks: &[usize], awaited: &mut [Option<EventId>], before: Option<EventId>) {
         let publishes = |&(&task, _): &(&usize, &mut Option<EventId>)| self.published(task).next().is_some();
         let mut publishers: Vec<_> = tasks.iter().zip(awaited).filter(publishes).map(|(_, event)| event).collect();

@@ -10,7 +10,7 @@ pub enum Precision {
     /// bf16 weights; bf16 activations between fast tasks, f32 within and between all others.
     #[default]
     BF16,
-    /// f32 weights and activations, in generic tasks alone: for comparisons, not for speed.
+    /// f32 weights and activations, in generic tasks only: for comparisons, not for speed.
     F32,
 }
 
@@ -33,7 +33,7 @@ impl From<Precision> for WeightForms {
 impl WeightForms {
     /// The forms of bound weights.
     pub fn of(precision: Precision, bindings: &Bindings) -> Self {
-        // Bodies read columns in order: a weight whose columns are in another one becomes floats.
+        // Bodies read columns in order: a weight with permuted columns becomes floats.
         let in_order = bindings.weights().iter().filter(|(_, weight)| weight.order().is_none());
         let weights = in_order.map(|(name, weight)| (name.clone(), weight.encoding()));
         let blocks = weights.filter(|(_, encoding)| precision == Precision::BF16 && encoding.float.is_none());

@@ -1,5 +1,5 @@
-//! Calls by their generic device bodies: tiles of the instruction's own `task` clause, spread over
-//! the workers; where a weight streams, its rows are dealt out to all of them.
+//! Calls with generic device bodies: tiles of the instruction's own `task` clause, spread over the
+//! workers; if a weight streams, its rows are distributed over all of them.
 
 use super::chain::{Chain, cut, named};
 use super::group::Groups;
@@ -50,7 +50,8 @@ pub struct Body {
 }
 
 impl Body {
-    /// The path of the text's file, which lies beside the instruction's, from its package on.
+    /// The path, from its package on, of the file with the text, which is next to the
+    /// instruction's.
     pub fn file(&self) -> String {
         let Signature { declared_at, cuda, path, .. } = &self.signature;
         let source = declared_at.rsplit_once(':').map_or(declared_at.as_str(), |(file, _)| file);
@@ -86,7 +87,7 @@ pub enum View {
     Local,
     /// Through the ring.
     Stream,
-    /// Packets of bf16 that the body asks for itself.
+    /// Packets of bf16 that the body requests itself.
     Packets,
 }
 
@@ -135,8 +136,8 @@ pub(super) struct Tiled {
     workers: Vec<u32>,
 }
 
-/// Cuts the generic calls of a function that do not stream into tiles and gives each tile a worker.
-/// Tiles that touch the same elements of a state have the same worker, whose queue then keeps their
+/// Tiles the generic calls of a function that do not stream, and assigns a worker to each tile.
+/// Tiles that touch the same elements of a state get the same worker, whose queue then keeps their
 /// order. With rows, counters order them.
 pub(super) fn tiled(
     flow: &Flow<'_>,
@@ -176,7 +177,7 @@ pub(super) fn tiled(
     Ok(placed)
 }
 
-/// Tiles, each for so many rows of a step that every worker has a part.
+/// Returns the tiles, each for a number of rows of a step such that every worker gets a part.
 fn in_rows(tiles: Vec<Vec<Part>>, schedule: &Schedule) -> Vec<(Vec<Part>, Option<Range<u32>>)> {
     let Some(rows) = schedule.rows.map(|rows| rows.most) else {
         return tiles.into_iter().map(|tile| (tile, None)).collect();
@@ -266,8 +267,8 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Deals the rows of a chain that streams to the workers, in whole units, so that the bytes of
-    /// their tapes stay level.
+    /// Distributes the rows of a chain that streams over the workers, in whole units, so that the
+    /// sizes of their tapes stay balanced.
     fn dealt(&mut self, chain: &Chain) -> Result<Option<Tiled>, Unsupported> {
         let (Some(stream), at) = (chain.stream, chain.calls[0]) else { return Ok(None) };
         let weight = named(self.flow, at, stream.operand).map_or(&[][..], |weight| self.flow.shape(weight));
@@ -398,8 +399,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Checks that a tile of a state lies in pages of positions: it moves in one dimension, the
-    /// same as the state's other tiles, and ends at the position of its row.
+    /// Checks that a tile of a state can be paged: it moves in one dimension, the same as the
+    /// state's other tiles, and ends at the position of its row.
     fn check_pages(&mut self, at: usize, operand: &PartOperand) -> Result<(), Unsupported> {
         let &PartOperand { tensor: id, region, .. } = operand;
         let tensor = self.flow.tensor(id);
@@ -433,7 +434,7 @@ fn last_result(flow: &Flow<'_>, chain: &Chain) -> Option<TensorId> {
     chain.calls.last().and_then(|&last| flow.result(last))
 }
 
-/// The values that the calls of a chain pass on: the results of all but the last.
+/// The values that pass between the calls of a chain: the results of all but the last call.
 fn passed(flow: &Flow<'_>, chain: &Chain) -> Vec<TensorId> {
     chain.calls[..chain.calls.len() - 1].iter().filter_map(|&at| flow.result(at)).collect()
 }

@@ -1,9 +1,10 @@
-//! Grouping: which calls of a function the device computes together, found by following the data.
+//! Grouping: finds the calls of a function that the device computes together, by following the
+//! data.
 //!
-//! Registered fusions take calls into groups where their calls, shapes and constants are what a
-//! body computes and what passes between them is read by nothing else. Any other call becomes tasks
-//! with the instruction's generic device body, and calls that follow in them. A group that cannot
-//! get what it reads is given up, and the rest is grouped again without it.
+//! Registered fusions take calls into groups if a body computes these calls, shapes and constants,
+//! and if no other call reads the values that pass between them. Any other call becomes tasks with
+//! the instruction's generic device body, which following calls may join. A group that cannot
+//! obtain its inputs is given up, and the rest is grouped again without it.
 
 use super::chain::{Chain, chains};
 use super::missed::{Because, Lacks, Missed};
@@ -38,16 +39,16 @@ pub trait FusedGroup: Any + Debug + Send + Sync {
     fn finds(&self, _value: TensorId) -> bool {
         false
     }
-    /// Whether it keeps a state that the loader reads ahead: a step must take every slot of the
-    /// ring then.
+    /// Whether it keeps a state that the loader reads ahead, in which case a step must use every
+    /// slot of the ring.
     fn keeps_state(&self) -> bool {
         false
     }
-    /// Checks that the group can come here in the order of all; `seen` is what the groups before
-    /// it left.
+    /// Checks that the group can occur here in the order of all groups; `seen` is the information
+    /// left by the preceding groups.
     ///
     /// # Errors
-    /// The call that leads a group which must be given up.
+    /// The leading call of a group that must be given up.
     fn check(&self, _flow: &Flow<'_>, _seen: &mut Extensions) -> Result<(), usize> {
         Ok(())
     }
@@ -77,7 +78,7 @@ pub(super) struct Groups {
     pub(super) shared: Extensions,
     /// Values that fused code reads: packets of bf16 pairs.
     pub(super) packed: HashSet<TensorId>,
-    /// Why calls are not faster, in their order.
+    /// The reasons why calls are not faster, in order of the calls.
     pub(super) missed: Vec<Missed>,
 }
 
@@ -169,7 +170,7 @@ impl Grouping<'_> {
         self.refused.borrow_mut().entry(at).or_insert_with(|| because.into());
     }
 
-    /// Takes a call that every group which reads its result computes by itself.
+    /// Takes a call that every group that reads its result computes itself.
     pub fn take(&mut self, at: usize) {
         self.taken[at] = true;
     }
@@ -232,7 +233,7 @@ fn form(flow: &Flow<'_>, schedule: &Schedule, forms: &WeightForms, given_up: &Gi
     Groups { list, shared, packed, missed }
 }
 
-/// The calls of a group that must be given up, and why.
+/// The calls of a group that must be given up, and the reason.
 type Stuck = (Vec<usize>, &'static str);
 
 /// The groups in the order of their data, or one that must be given up.
@@ -283,7 +284,7 @@ fn sorted(flow: &Flow<'_>, groups: &Groups) -> Result<Vec<usize>, Stuck> {
     for (number, group) in groups.list.iter().enumerate() {
         home.extend(group.calls().iter().map(|&at| (at, number)));
     }
-    // A norm that products have taken in has no home: who reads it depends on what it reads.
+    // A norm that products have absorbed has no home: its readers depend on its own input.
     let maker = |value: TensorId| {
         let at = flow.writer(value)?;
         match home.get(&at) {

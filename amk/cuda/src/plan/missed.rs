@@ -1,5 +1,5 @@
-//! Why calls run by generic bodies, in tasks of their own, or without a stream; and which of them
-//! join the tasks of others.
+//! The reasons why calls run in generic bodies, in tasks of their own, or without a stream; and the
+//! calls that join the tasks of others.
 
 use amk_ir::DType;
 use amk_ir::lower::flow::Flow;
@@ -11,7 +11,7 @@ use core::fmt::{self, Display, Formatter};
 pub struct Missed {
     /// The call in [`amk_ir::lower::unroll::Unrolled::calls`].
     pub call: usize,
-    /// The iteration of the loops that it is in.
+    /// Its iteration of the enclosing loops.
     pub iteration: Iteration,
     /// Its instruction.
     pub op: String,
@@ -32,12 +32,12 @@ pub enum Lacks {
     Stream,
 }
 
-/// Why a call lacks something. Calls are named by their instructions.
+/// The reason why a call is not faster. Calls are named by their instructions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Because {
-    /// Programs in f32 have generic tasks alone.
+    /// Programs in f32 have only generic tasks.
     Precision,
-    /// The schedule says `fusion = false`.
+    /// The schedule has `fusion = false`.
     NotAsked,
     /// No registered fusion has a rule for it.
     NoRule,
@@ -69,14 +69,15 @@ pub enum Because {
         /// Its type.
         dtype: DType,
     },
-    /// The rows of the producer's streamed weight are dealt out, and this call cannot be cut so.
+    /// The rows of the producer's streamed weight are distributed over the workers, and this call
+    /// cannot be tiled in the same way.
     Dealt {
         /// The producer.
         producer: String,
     },
     /// Its crate registers no stream for it.
     NoStream,
-    /// It follows another call in its task; the first call's weight alone streams.
+    /// It follows another call in its task; only the first call's weight streams.
     Follows {
         /// The call before it.
         producer: String,
@@ -95,7 +96,7 @@ pub enum Because {
         /// The weight.
         weight: String,
     },
-    /// It uses a state, whose place decides its worker.
+    /// It uses a state, whose place determines its worker.
     State,
     /// Steps have rows, and streams take one.
     Rows,

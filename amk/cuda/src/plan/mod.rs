@@ -1,15 +1,16 @@
 //! From the calls of a function to the tasks that the device runs.
 //!
 //! The fusions that linked crates register ([`crate::set::Fusion`]) find groups of calls that one
-//! of their bodies computes in one task (`group.rs`); a group becomes phases, and a phase one task
-//! a worker ([`PhaseKind`]). Any other call is a phase of its own: one task a tile of the
-//! instruction's own `task` clause, by its generic device body ([`Generic`]). A call that
-//! takes its tiles as another leaves them joins that one's tasks (`chain.rs`), and a weight that a
-//! crate lets stream comes through the ring ([`Stream`]). With [`Precision::F32`] every call is a
-//! phase of its own. A state of such a call stays with one worker.
+//! of their bodies computes in one task (`group.rs`). A group becomes phases, and a phase becomes
+//! one task per worker ([`PhaseKind`]). Any other call is a phase of its own, with one task per
+//! tile of the instruction's own `task` clause, which runs its generic device body ([`Generic`]). A
+//! call whose tiles match those that another call produces joins that call's tasks (`chain.rs`),
+//! and a weight that a crate allows to stream comes through the ring ([`Stream`]). With
+//! [`Precision::F32`] every call is a phase of its own. A state of such a call stays with one
+//! worker.
 //!
-//! Values go from worker to worker in packets; steps are pipelined. Behind all phases come those
-//! that choose the next token ([`crate::set::Sampling`]).
+//! Values pass between workers in packets; steps are pipelined. The phases that choose the next
+//! token ([`crate::set::Sampling`]) follow all others.
 
 mod calls;
 mod chain;
@@ -92,11 +93,11 @@ pub enum Work {
     Own,
     /// Elements of the phase's output for some rows of a step.
     Block(Block),
-    /// A share of what elements of the phase's output are the sum of.
+    /// A share of the terms whose sums are elements of the phase's output.
     Share(Share),
 }
 
-/// What a worker computes of a phase whose rows are shared out as well.
+/// A worker's part of a phase that is also divided by rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
     /// The elements of the phase's output.
@@ -107,7 +108,7 @@ pub struct Block {
     pub own: Range<u32>,
 }
 
-/// What a worker computes of a phase whose sums are shared out as well.
+/// A worker's part of a phase whose sums are also divided.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
     /// The elements of the phase's output.
@@ -148,7 +149,7 @@ impl Work {
     }
 }
 
-/// A program for the device and what each of its tasks is.
+/// A program for the device, and the role of each of its tasks.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The program, not verified.
@@ -173,19 +174,19 @@ pub struct Plan {
     pub token: BufferId,
     /// The logits.
     pub logits: BufferId,
-    /// Why calls are not faster, in their order.
+    /// The reasons why calls are not faster, in order of the calls.
     pub missed: Vec<Missed>,
     /// Facts about the whole plan that the fused bodies share.
     pub shared: Extensions,
     /// With rows, what workers exchange.
     pub exchanged: HashSet<BufferId>,
     /// The groups of its states, with their pages for all sequences ([`Self::set_pages`]). A plan
-    /// without rows has those of the sequence of its launch; none: it has one sequence and no
-    /// pages.
+    /// without rows has the pages of its launch's sequence; if there are no groups, it has one
+    /// sequence and no pages.
     pub groups: Vec<PageGroup>,
 }
 
-/// Plans the tasks of a function that takes a token and gives the logits of the next.
+/// Plans the tasks of a function that takes a token and returns the logits for the next one.
 ///
 /// # Errors
 /// [`Unsupported`] with the first call that the device cannot compute.
@@ -238,7 +239,7 @@ fn logits(flow: &Flow<'_>) -> Result<TensorId, Unsupported> {
 }
 
 impl Sizes {
-    /// Logits with those of the rows that the last unit lacks.
+    /// The number of logits, including those of the rows that the last unit lacks.
     pub fn padded_vocab(&self) -> u32 {
         self.vocab.next_multiple_of(UNIT)
     }
@@ -262,8 +263,8 @@ impl Plan {
         self.phases.iter().flat_map(|phase| phase.kind().carried(self)).collect()
     }
 
-    /// Whether a step takes every slot of the ring at least once: then the loader cannot fetch part
-    /// of a state in the next step before the consumers have written it in this one.
+    /// Whether a step uses every slot of the ring at least once, so that the loader cannot fetch
+    /// part of a state for the next step before the consumers have written it in this one.
     pub(super) fn fills_the_ring(&self) -> bool {
         let mut pieces = vec![0; self.schedule.workers as usize];
         for (phase, worker, work) in &self.tasks {
@@ -277,7 +278,7 @@ impl Plan {
         self.program.buffers.get(buffer.index()).map_or(&[], |buffer| &buffer.shape)
     }
 
-    /// The shape of a buffer of the program, of one row where it has rows.
+    /// The shape of a buffer of the program, per row if it has rows.
     pub(crate) fn row_shape(&self, buffer: BufferId) -> &[u32] {
         let Some(of) = self.program.buffers.get(buffer.index()) else { return &[] };
         let lifted = self.program.rows.is_some() && has_rows(of.kind);
@@ -295,12 +296,12 @@ impl Plan {
         self.schedule.rows.map(|rows| rows.most)
     }
 
-    /// Whether the values of rows are packets: words that are not there until they are written.
+    /// Whether the values of rows are packets: words that are absent until they are written.
     pub fn has_row_packets(&self) -> bool {
         self.rows().is_some() && self.program.has_packets()
     }
 
-    /// Whether its states lie in pages.
+    /// Whether its states are paged.
     pub fn has_pages(&self) -> bool {
         !self.groups.is_empty()
     }
@@ -309,15 +310,15 @@ impl Plan {
     pub fn set_pages(&mut self, pages: &PoolSize, rows: u32) {
         let reaches = match self.program.rows {
             Some(_) => PageGroups::of(&self.program).reaches().to_vec(),
-            // A launch's calls say more than their bodies read.
+            // A launch's calls claim more than their bodies read.
             None => distinct(set::body_sets().into_iter().flat_map(|set| set.shared.reaches(self))),
         };
         let reaches = reaches.into_iter().map(|reach| reach.map(|reach| reach as usize));
         self.groups = pages.groups(reaches, rows as usize);
     }
 
-    /// The group of the states of which rows read so many positions; the first, where the states
-    /// do not lie in pages.
+    /// The group of the states of which rows read this many positions; the first group if the
+    /// states are not paged.
     pub fn group(&self, reach: Reach) -> usize {
         let reach = reach.map(|reach| reach as usize);
         self.groups.iter().position(|group| group.reach == reach).unwrap_or(0)

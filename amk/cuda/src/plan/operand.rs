@@ -3,7 +3,7 @@
 use amk_ir::{Access, Bound, BufferId, Interval, Operand, Region};
 use std::ops::Range;
 
-/// An operand: the ranges of a buffer that a call has, one a dimension.
+/// An operand: the ranges of a buffer that a call accesses, one per dimension.
 pub fn operand(buffer: BufferId, ranges: &[Range<u32>], access: Access, early: bool) -> Operand {
     let intervals: Vec<Interval> =
         ranges.iter().map(|range| Interval { lo: Bound::fixed(range.start), hi: Bound::fixed(range.end) }).collect();
@@ -16,7 +16,7 @@ pub fn read(buffer: BufferId, ranges: &[Range<u32>]) -> Operand {
     operand(buffer, ranges, Access::Read, false)
 }
 
-/// A read of what no task of a launch writes: it may come before every wait.
+/// A read of elements that no task of a launch writes, which may precede every wait.
 pub fn early(buffer: BufferId, ranges: &[Range<u32>]) -> Operand {
     operand(buffer, ranges, Access::Read, true)
 }

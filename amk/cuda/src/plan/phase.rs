@@ -14,19 +14,19 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Phase(Arc<dyn PhaseKind>);
 
-/// The kind of a phase: how a worker's part of it becomes calls, a record and a piece of a tape.
+/// The kind of a phase: how a worker's part of it becomes calls, a record and a piece of tape.
 pub trait PhaseKind: Any + Debug + Send + Sync {
     /// Its name in programs and traces.
     fn label(&self) -> String;
     /// Adds the calls of a worker's part to its task.
     fn calls(&self, task: &mut TaskCalls<'_>, worker: u32, work: &Work);
-    /// The record of a worker's part, without the task's number and what it waits for.
+    /// Returns the record of a worker's part, without the task's number and its waits.
     fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record;
     /// The piece of its tape that a worker's part consumes, if any.
     fn piece(&self, _plan: &Plan, _work: &Work) -> Option<Piece> {
         None
     }
-    /// Weights of rank 1 that its records name by where they lie among the constants.
+    /// The weights of rank 1 that its records refer to by their place among the constants.
     fn constants(&self, _plan: &Plan) -> Vec<BufferId> {
         Vec::new()
     }
@@ -34,7 +34,7 @@ pub trait PhaseKind: Any + Debug + Send + Sync {
     fn carried(&self, _plan: &Plan) -> Vec<BufferId> {
         Vec::new()
     }
-    /// Whether every worker has a task, also one without rows.
+    /// Whether every worker has a task, even without rows.
     fn everyone(&self) -> bool {
         false
     }
@@ -58,7 +58,7 @@ pub trait PhaseKind: Any + Debug + Send + Sync {
     fn overhead(&self, cost: &CostModel) -> Overhead {
         Overhead { hops: true, fixed: cost.task }
     }
-    /// Whether another phase is the same.
+    /// Whether another phase is equal.
     fn same(&self, other: &dyn PhaseKind) -> bool;
 }
 
@@ -73,7 +73,7 @@ impl Phase {
         &*self.0
     }
 
-    /// Its kind where it is a `T`.
+    /// Returns its kind if it is a `T`.
     pub fn as_kind<T: PhaseKind>(&self) -> Option<&T> {
         (self.kind() as &dyn Any).downcast_ref()
     }
@@ -90,7 +90,7 @@ impl PartialEq for Phase {
     }
 }
 
-/// Whether `kind` is `other`, for [`PhaseKind::same`].
+/// Whether `kind` equals `other`, for [`PhaseKind::same`].
 pub fn same<T: PhaseKind + PartialEq>(kind: &T, other: &dyn PhaseKind) -> bool {
     (other as &dyn Any).downcast_ref::<T>() == Some(kind)
 }

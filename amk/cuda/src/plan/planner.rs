@@ -116,7 +116,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The program's buffer for one of the function that is there.
+    /// The program's buffer for an existing buffer of the function.
     pub fn known(&self, id: TensorId) -> BufferId {
         self.buffers.get(&id).copied().unwrap_or(BufferId(u32::MAX))
     }
@@ -132,8 +132,8 @@ impl<'a> Planner<'a> {
         packets
     }
 
-    /// The instruction of a call of the function in the program's table, to which it is added where
-    /// it is not there.
+    /// Returns the instruction of a call of the function in the program's table, and adds it if
+    /// necessary.
     pub fn instruction(&mut self, at: usize) -> InstructionId {
         let table = &mut self.plan.program.instructions;
         let known = table.iter().position(|instruction| instruction.path == self.flow.path(at));
@@ -166,8 +166,8 @@ impl<'a> Planner<'a> {
         self.buffer(name, BufferKind::Activation, dtype, shape, exchange)
     }
 
-    /// Adds an activation that goes from worker to worker: in packets, or with rows in plain
-    /// memory where a task reads it that does not wait for packets.
+    /// Adds an activation that passes between workers: in packets, or with rows in plain memory if
+    /// a task that does not wait for packets reads it.
     pub fn packets(&mut self, name: &str, dtype: DType, shape: &[u32]) -> BufferId {
         let packet = Exchange::Packet { slots: 1 };
         if self.plan.rows().is_none() {
@@ -179,7 +179,7 @@ impl<'a> Planner<'a> {
         self.exchange(buffer)
     }
 
-    /// Makes the phases that read a buffer wait for those that write it, where it has no packets.
+    /// Makes the phases that read a buffer wait for those that write it, if it has no packets.
     pub fn exchange(&mut self, buffer: BufferId) -> BufferId {
         self.plan.exchanged.insert(buffer);
         buffer
@@ -191,8 +191,8 @@ impl<'a> Planner<'a> {
         self.load[worker] += bytes;
     }
 
-    /// Adds a phase: a task for every worker that has a part of it, or whose tape has, by worker in
-    /// `works`.
+    /// Adds a phase, with a task for every worker that has a part of it, or whose tape has one;
+    /// `works` is ordered by worker.
     pub fn phase(&mut self, kind: impl PhaseKind, works: Vec<Work>) {
         let (plan, everyone) = (&self.plan, kind.everyone());
         let has_part = |work: &Work| everyone || !work.is_empty() || kind.piece(plan, work).is_some();
@@ -259,7 +259,7 @@ fn instructions() -> Result<Vec<Instruction>, RegistryError> {
     paths.map(|path| Ok(instruction(&registry.get(path)?.signature()?))).collect()
 }
 
-/// Rows of the smallest table that a token indexes.
+/// The number of rows of the smallest table that a token indexes.
 fn tokens(flow: &Flow<'_>) -> u32 {
     let reads_token = |signature: &Signature| {
         signature.params.iter().any(|param| matches!(param.kind, ParamKind::Tensor { class: TensorClass::Token, .. }))

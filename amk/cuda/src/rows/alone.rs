@@ -1,8 +1,8 @@
 //! Steps of exactly one row: launches of [`crate::Vm`]'s program over the pages of the row's
 //! sequence.
 //!
-//! The plan is that of one row, without rows in its schedule, and has pages: a block of the cache
-//! is found in the page table. Weights, caches and pages are those of the other programs.
+//! The plan is for one row, without rows in its schedule, and has pages: a block of the cache is
+//! looked up in the page table. Weights, caches and pages are shared with the other programs.
 
 use super::StepWords;
 use super::wanted::chooser;
@@ -16,11 +16,11 @@ use amk::rows::PlacedRow;
 use amk_ir::schedule::{PartialRing, PartialSchedule};
 use amk_ir::{BufferId, BufferKind};
 
-/// The word of a token that is not chosen yet.
+/// The word of a token that has not been chosen yet.
 pub(super) const PENDING: u32 = 0;
 
-/// The options of the program, where `fields` are the schedule of the others. `None` where states
-/// do not lie in fused caches.
+/// The options of the program, where `fields` is the schedule of the other programs. `None` if
+/// states are not in fused caches.
 pub(super) fn options(options: &VmOptions, fields: &PartialSchedule) -> Option<VmOptions> {
     if options.precision == Precision::F32 {
         return None;
@@ -31,14 +31,14 @@ pub(super) fn options(options: &VmOptions, fields: &PartialSchedule) -> Option<V
     Some(VmOptions { schedule: Some(fields), ..options.clone() })
 }
 
-/// Whether all states lie in fused caches: those of generic tasks have no pages without rows.
+/// Whether all states are in fused caches: those of generic tasks have no pages without rows.
 pub(super) fn has_pages(Ready { plan, image, .. }: &Ready) -> bool {
     let buffer = |id: BufferId| plan.program.buffers.get(id.index());
     let is_state = |&(id, _): &(BufferId, u64)| buffer(id).is_some_and(|buffer| buffer.kind == BufferKind::State);
     !image.plain.buffers.iter().any(is_state)
 }
 
-/// The options of a row's launch; `None` where its token takes the program of several rows.
+/// The options of a row's launch; `None` if its token requires the program of several rows.
 pub(super) fn launch_of(row: &PlacedRow) -> Result<Option<RunOptions>, CudaError> {
     match row.choice.as_ref().filter(|_| row.wanted) {
         Some(choice) => Ok(chooser()?.launch_of(choice)),
@@ -46,8 +46,8 @@ pub(super) fn launch_of(row: &PlacedRow) -> Result<Option<RunOptions>, CudaError
     }
 }
 
-/// The parameters of a row's launch. The token goes to the mapped word `chosen`, the logits where
-/// those of a step's first row are.
+/// The parameters of a row's launch. The token goes to the mapped word `chosen`, the logits to the
+/// place of a step's first row.
 pub(super) fn params(row: &PlacedRow, words: &StepWords, chosen: u64) -> impl FnOnce(VmParams) -> VmParams {
     // The row's words begin with its token, and its pages are the first table.
     let &StepWords { rows: forced, page_tables, logits, .. } = words;

@@ -10,8 +10,8 @@ use amk::Megakernel;
 use amk_ir::graph::Instance;
 use amk_ir::schedule::{ExchangeBy, PartialSchedule};
 
-/// Returns the fields of a schedule as [`super::RowsVm`] completes them: with packets where they
-/// name no exchange and narrow steps of more than [`NARROW_ROWS`] rows take less time than wide
+/// Completes the fields of a schedule as [`super::RowsVm`] does: with packets, if the schedule
+/// names no exchange and narrow steps of more than [`NARROW_ROWS`] rows take less time than wide
 /// ones.
 pub fn with_exchange(
     kernel: &Megakernel,

@@ -11,17 +11,17 @@ use std::collections::HashMap;
 /// The word of a row whose choice is left to the host.
 pub(super) const LEFT: u32 = u32::MAX;
 
-/// The wanted rows of a step. Those whose logits are asked for come first among the logits, so that
+/// The wanted rows of a step. Rows whose logits are requested come first among the logits, so that
 /// these are one copy.
 #[derive(Default)]
 pub(super) struct Wanted {
     /// The place of each row among the logits.
     places: HashMap<usize, usize>,
-    /// Rows whose logits are asked for.
+    /// The number of rows whose logits are requested.
     logits: usize,
-    /// Rows whose tokens are asked for.
+    /// Rows whose tokens are requested.
     choosing: Vec<usize>,
-    /// The tokens after these, but for those that are left to the host.
+    /// The tokens after these rows, except those left to the host.
     tokens: HashMap<usize, Token>,
 }
 
@@ -50,8 +50,8 @@ impl Wanted {
         self.tokens.get(&row).copied()
     }
 
-    /// Takes the words that the device wrote, one a row. Returns the places of the logits that the
-    /// host reads.
+    /// Takes the words that the device wrote, one per row. Returns the places of the logits that
+    /// the host reads.
     pub(super) fn take(&mut self, chosen: &[u32]) -> Vec<Range<usize>> {
         let mut places = Vec::from_iter((self.logits > 0).then_some(0..self.logits));
         for &row in &self.choosing {

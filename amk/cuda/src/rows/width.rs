@@ -59,13 +59,14 @@ impl Width {
         Ok(Self { function, plan, verified, image, memory, trace, params, shared_bytes, abandoned })
     }
 
-    /// Whether it runs steps of so many rows.
+    /// Whether it runs steps of `rows` rows.
     pub(super) fn fits(&self, rows: usize) -> bool {
         self.plan.rows().is_some_and(|most| rows <= most as usize)
     }
 
-    /// Runs a step, whose parameters `step` makes of those of all steps; `bind` appends what only
-    /// this program has, and `host_work` is called while it runs. Returns the time of the launch.
+    /// Runs a step, with the parameters that `step` derives from those common to all steps; `bind`
+    /// appends the ones that only this program has, and `host_work` is called while it runs.
+    /// Returns the time of the launch.
     pub(super) fn step(
         &mut self,
         stream: &Arc<CudaStream>,
@@ -114,7 +115,7 @@ impl Width {
         Ok(Duration::from_secs_f64(f64::from(millis) / 1e3))
     }
 
-    /// Returns the fault of the launch with this epoch, after which epochs start anew.
+    /// Returns the fault of the launch with this epoch; the epochs then restart.
     fn check_fault(&mut self, stream: &Arc<CudaStream>, epoch: u32) -> Result<(), CudaError> {
         if self.abandoned.as_slice()? == [0] {
             return Ok(());

@@ -51,7 +51,7 @@ pub struct TaskTrace {
     pub worker: usize,
     /// Index into [`Trace::ops`].
     pub op: usize,
-    /// The layer, where it belongs to one.
+    /// The layer, if it belongs to one.
     pub layer: Option<u32>,
     /// Its result, as printed in the program.
     pub writes: String,

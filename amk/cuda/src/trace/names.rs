@@ -82,7 +82,7 @@ pub(crate) fn weight_bytes(program: &Program, task: TaskId) -> u64 {
 }
 
 /// Whether an operand is rows of a streamed matrix: all columns, read before the waits. A table is
-/// read by single rows.
+/// read one row at a time.
 fn is_matrix(program: &Program, operand: &Operand) -> bool {
     let Some(buffer) = program.buffers.get(operand.buffer.index()) else { return false };
     let [rows, columns] = operand.region.intervals() else { return false };

@@ -162,7 +162,7 @@ impl Trace {
 }
 
 impl Parts {
-    /// Returns the parts, cut off where their sum exceeds `time`.
+    /// Returns the parts, truncated if their sum exceeds `time`.
     fn until(self, time: f64) -> Self {
         let mut left = time.max(0.0);
         let mut take = |part: f64| {
@@ -176,7 +176,7 @@ impl Parts {
     }
 }
 
-/// Returns the inputs of a task that others publish.
+/// Returns the inputs of a task that other tasks publish.
 fn reads(program: &Program, task: TaskId) -> impl Iterator<Item = &Operand> {
     let operands =
         program.tasks.get(task.index()).into_iter().flat_map(|task| &task.calls).flat_map(|call| &call.operands);

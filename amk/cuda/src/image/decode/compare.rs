@@ -101,8 +101,8 @@ impl Comparison<'_, '_> {
         Err(Refusal::new(decoded.field, what))
     }
 
-    /// Checks the first write of a local. Others may write what it leaves out, and the verifier
-    /// knows that nothing is read before.
+    /// Checks the first write of a local. Others may write the elements that it omits; the verifier
+    /// ensures that nothing is read before.
     fn begin_local(&mut self, number: usize, buffer: BufferId, region: Region) -> bool {
         let local = self.places.buffer(buffer).is_some_and(|local| local.kind == BufferKind::Local);
         let begins = region.intervals().iter().all(|interval| interval.lo.base == 0);

@@ -40,7 +40,7 @@ pub(super) fn decode<'p>(
     Ok(calls)
 }
 
-/// The rows of a step that a record is for; `None` in a program without.
+/// The rows of a step that a record is for; `None` in a program without rows.
 fn rows(record: &Record, places: &Places<'_>) -> Result<Option<Range<u32>>, Refusal> {
     let Some(most) = places.program.rows else {
         only(record, &["input", "shape", "tape"])?;
@@ -294,7 +294,7 @@ fn buffer(places: &Places<'_>, tile: &TileWords) -> Result<BufferId, Refusal> {
     let id = match kind {
         PACKETS_BF16 => packets(Format::Pairs)?,
         PACKETS_F32 | PACKETS_U32 => packets(Format::Words)?,
-        // The states of sequences lie in pages, the first of which follows the other buffers.
+        // The states of sequences are paged; the first page follows the other buffers.
         STATE_F32 if places.program.rows.is_some() => {
             let in_page = at.checked_sub(plain.bytes).ok_or_else(nowhere)?;
             let of_group = |id| places.group(id) == Some(tile.outermost as usize);

@@ -1,5 +1,5 @@
 //! The decoder: reads the words of an image back into calls on buffers and compares them with the
-//! verified program. It shares nothing with the encoder but the ABI. The meaning of a record
+//! verified program. It shares nothing with the encoder except the ABI. The meaning of a record
 //! follows from the record, the image's tables and the worker's state after the previous records.
 //!
 //! Records of fused tasks are decoded by the kinds that their crates register
@@ -37,10 +37,10 @@ impl Image {
         self.checked(verified, plan).map(drop)
     }
 
-    /// Does as [`Image::check`], and returns the image with what is known of it.
+    /// Checks like [`Image::check`], and returns the image with the facts established.
     ///
     /// # Errors
-    /// As [`Image::check`].
+    /// As for [`Image::check`].
     pub fn checked<'p>(&'p self, verified: &'p Verified, plan: &'p Plan) -> Result<Checked<'p>, CudaError> {
         let program = verified.program();
         let Queues::Static(queues) = &program.queues else {
@@ -71,11 +71,11 @@ pub struct Checked<'p> {
 }
 
 impl<'p> Checked<'p> {
-    /// Checks the image with another record in the place of one, as [`Image::check`] does. Workers
-    /// that the change does not concern are not decoded again.
+    /// Checks, like [`Image::check`], the image with one record replaced. Workers that the change
+    /// does not affect are not decoded again.
     ///
     /// # Errors
-    /// As [`Image::check`].
+    /// As for [`Image::check`].
     ///
     /// # Panics
     /// If the image has no record `at`.
@@ -118,7 +118,7 @@ impl<'p> Checked<'p> {
         Ok(state.arguments)
     }
 
-    /// All argument words are those of tasks.
+    /// Checks that all argument words belong to tasks.
     fn end(&self, arguments: u32) -> Result<(), CudaError> {
         if arguments as usize == self.places.image.plain.words.len() {
             return Ok(());

@@ -126,7 +126,7 @@ impl<'p> Places<'p> {
         self.buffer(id).map_or("a buffer that does not exist".to_owned(), |buffer| format!("`{}`", Shown(&buffer.name)))
     }
 
-    /// Returns the shape of a buffer, of one row where it has rows.
+    /// Returns the shape of a buffer, per row if it has rows.
     pub fn shape(&self, id: BufferId) -> &'p [u32] {
         let Some(buffer) = self.buffer(id) else { return &[] };
         match self.program.rows {
@@ -135,8 +135,8 @@ impl<'p> Places<'p> {
         }
     }
 
-    /// Returns the shape in which a buffer lies: of one row, and with rows what a page has of a
-    /// state, whose positions are the dimension in which its tiles move.
+    /// Returns the shape in which a buffer is stored: per row, and for a paged state the shape of
+    /// its part of a page; its positions are the dimension in which its tiles move.
     pub(super) fn lies_as(&self, id: BufferId) -> Vec<u32> {
         let mut shape = self.shape(id).to_vec();
         let of_positions = self.positions.get(&id).and_then(|&dim| shape.get_mut(dim));
@@ -144,7 +144,7 @@ impl<'p> Places<'p> {
         shape
     }
 
-    /// Returns the group of a state that lies in pages of rows.
+    /// Returns the group of a state that is stored in pages of rows.
     pub(super) fn group(&self, state: BufferId) -> Option<usize> {
         self.groups.as_ref()?.group(state)
     }

@@ -80,7 +80,7 @@ fn apart(field: &'static str, mut ranges: Vec<(u64, u64)>) -> Result<u64, Refusa
     Ok(end)
 }
 
-/// Checks that no buffer lies in two places.
+/// Checks that no buffer has two places.
 fn once(field: &'static str, placed: &[(BufferId, u64)], program: &Program) -> Result<(), Refusal> {
     let mut seen = BTreeSet::new();
     match placed.iter().find(|(id, _)| !seen.insert(id.0)) {
@@ -99,7 +99,8 @@ fn check_rows(image: &Image, program: &Program, rows: u32) -> Result<u64, Refusa
         let activation = buffer(program, id).filter(|buffer| buffer.kind == BufferKind::Activation);
         let activation = activation.ok_or_else(|| Refusal::new("packet_at", "has a buffer that is no activation"))?;
         let words = (activation.bytes() / u64::from(rows)).div_ceil(8);
-        // Whole lines: the results of rows that the last unit of a projection lacks lie behind.
+        // Whole lines: they are followed by the results of rows that a projection's last unit
+        // lacks.
         ranges.push((u64::from(at), words.next_multiple_of(u64::from(LINE))));
     }
     if apart("packet_at", ranges)? > u64::from(image.row_words) {
@@ -182,8 +183,8 @@ fn check_plain(image: &Image, program: &Program) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The groups are those of the program's states, which without rows the registered bodies know, and
-/// no two pages share bytes in any memory.
+/// Checks that the groups are those of the program's states, which are known to the registered
+/// bodies if there are no rows, and that no two pages share bytes in any memory.
 fn check_pools(image: &Image, program: &Program, plan: &Plan) -> Result<(), Refusal> {
     let groups = image.pools.0.iter().map(|pool| pool.group);
     if !groups.clone().eq(plan.groups.iter().copied()) {
@@ -202,8 +203,8 @@ fn check_pools(image: &Image, program: &Program, plan: &Plan) -> Result<(), Refu
     Ok(())
 }
 
-/// With rows, the states of generic tasks are disjoint parts of the pages of their groups, which
-/// have as many bytes as they need.
+/// Checks that, with rows, the states of generic tasks are disjoint parts of the pages of their
+/// groups, and have as many bytes as they need.
 fn check_states(image: &Image, program: &Program) -> Result<(), Refusal> {
     let plain = &image.plain;
     let state = |id| buffer(program, id).filter(|buffer| buffer.kind == BufferKind::State);

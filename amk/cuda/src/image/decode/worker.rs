@@ -53,10 +53,10 @@ impl WorkerState {
         Ok(piece)
     }
 
-    /// Takes the next argument words of the image, which begin at word `at`.
+    /// Takes the next argument words of the image, which must begin at word `at`.
     ///
     /// # Errors
-    /// If they begin elsewhere, are not so many, or are followed by others.
+    /// If they begin elsewhere, are fewer than `count`, or are followed by others of the same task.
     pub fn arguments<'p>(&mut self, words: &'p [u32], at: u32, count: u32) -> Result<&'p [u32], Refusal> {
         let end = at.checked_add(count).and_then(|end| end.checked_next_multiple_of(ARGUMENT_WORDS));
         let next = end.filter(|_| at == self.arguments);
