@@ -16,8 +16,8 @@ pub struct Certificate {
     /// order, so that its first position represents all: every element read there has been written,
     /// and outputs are complete.
     pub periods: Vec<Period>,
-    /// Proofs of order, one for each range of start positions; together they are all positions. One
-    /// proof where the order of packets does not move with the position.
+    /// Proofs of order, one for each range of start positions; together they cover all positions. A
+    /// single proof if the order through packets does not depend on the position.
     pub proofs: Vec<Proof>,
 }
 
@@ -40,19 +40,19 @@ pub struct Proof {
     pub starts: Period,
     /// All tasks, in an order in which one step can run.
     pub order: Vec<TaskId>,
-    /// Tasks in chains: each starts when those before it in its chain have finished. The queues,
-    /// where they are static.
+    /// Tasks in chains: each task starts when those before it in its chain have finished. If queues
+    /// are static, the chains are the queues.
     pub chains: Vec<Vec<TaskId>>,
     /// Clocks, each of at most as many numbers as there are chains. `n` in the place of a chain
     /// claims that the first `n` of its tasks have finished; over several steps a chain repeats.
     /// Missing trailing components are zero.
     pub clocks: Vec<Vec<u32>>,
-    /// For each step from the first, and in it for each task, the index of the clock that holds
-    /// whenever the task starts. Its own chain counts at least up to its own place, whatever the
-    /// clock claims.
+    /// For each step from the first, and within it for each task, the index of a clock that holds
+    /// whenever the task starts. A clock covers at least the preceding tasks of the task's own
+    /// chain, whatever it claims.
     pub steps: Vec<Vec<u32>>,
-    /// Counters of which signals of a step can come before all signals of the step before, in
-    /// order. Waits for them claim nothing in a clock.
+    /// Counters for which signals of a step can precede some signals of the previous step, in
+    /// order. Waits on them claim nothing in a clock.
     pub mixed: Vec<Element>,
     /// Traps, for orders that the clocks do not show.
     pub traps: Vec<Trap>,

@@ -49,7 +49,8 @@ fn event_edges(program: &Program) -> BTreeSet<(u32, u32)> {
     fixed.chain(routed_edges(program)).collect()
 }
 
-/// Which element a table names is known to the run: an edge from whoever signals the event tensor.
+/// Only the run determines which element a table names: an edge from every task that signals the
+/// event tensor.
 fn routed_edges(program: &Program) -> BTreeSet<(u32, u32)> {
     let mut signalling: BTreeMap<EventId, BTreeSet<u32>> = BTreeMap::new();
     let mut waiting = BTreeSet::new();

@@ -13,7 +13,7 @@ pub enum DType {
     F16,
     /// bfloat16.
     BF16,
-    /// fp8 e4m3: a sign, four bits of exponent, three of mantissa; what is stored saturates at 448.
+    /// fp8 e4m3: a sign, four bits of exponent, three of mantissa; stores saturate at 448.
     #[serde(alias = "fp8")]
     E4M3,
     /// Signed 32-bit integer.

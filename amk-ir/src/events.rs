@@ -3,8 +3,9 @@
 //!
 //! The rule is interval overlap with per-coordinate counts: a consumer depends on exactly the
 //! producers whose tiles overlap its own. Consumers that depend on the same producers share a
-//! counter whose fan-in is their number, so ragged tiles need no special case. Where that would
-//! take more signals and waits than one counter a producer, producers get a counter each.
+//! counter whose fan-in is the number of these producers, so ragged tiles need no special case. If
+//! that would take more signals and waits than one counter per producer, each producer gets a
+//! counter of its own.
 
 use crate::Region;
 use std::collections::HashMap;

@@ -1,10 +1,10 @@
 //! Integer expressions over named dims and indices, with a parser, evaluation and a polynomial
 //! normal form.
 //!
-//! Division is floor division; `a /^ b` is division rounded up, `max(a, b)` the larger. Two
-//! expressions are [`Expr::same`] when their normal forms agree: polynomials with integer
-//! coefficients whose atoms are names, quotients that do not divide out, and the larger of two that
-//! may be either.
+//! Division is floor division; `a /^ b` is division rounded up, `max(a, b)` the larger of the two.
+//! Two expressions are [`Expr::same`] if their normal forms agree: polynomials with integer
+//! coefficients whose atoms are names, quotients that do not divide evenly, and maxima that cannot
+//! be decided.
 
 use core::fmt;
 use serde::{Deserialize, Serialize};
@@ -62,7 +62,7 @@ impl Op {
     }
 }
 
-/// Why an expression has no value.
+/// The reasons why an expression has no value.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum EvalError {
     /// The name has no value here.
@@ -121,7 +121,7 @@ impl Expr {
         Self::Name(name.into())
     }
 
-    /// `left op right`, folded where both are constants.
+    /// Returns `left op right`, folded if both are constants.
     pub fn binary(op: Op, left: Self, right: Self) -> Self {
         let folded = match (&left, &right) {
             (Self::Const(a), Self::Const(b)) => apply(op, *a, *b).ok(),
@@ -139,8 +139,8 @@ impl Expr {
         }
     }
 
-    /// The expression as `slope * variable + base`, by the values of the other names; `None` where
-    /// it is not made as one.
+    /// Returns the expression as `slope * variable + base`, given the values of the other names;
+    /// `None` if it is not built in that form.
     pub fn affine(&self, variable: &str, value: &dyn Fn(&str) -> Option<i64>) -> Result<Option<(i64, i64)>, EvalError> {
         let Self::Binary(op, a, b) = self else {
             let moves = matches!(self, Self::Name(name) if name == variable);
@@ -189,14 +189,14 @@ impl Expr {
         }
     }
 
-    /// Whether both have the same value for all values of their names, as far as the normal form
-    /// shows. One that is very large, or has numbers beyond 64 bits, shows nothing.
+    /// Whether both have the same value for all values of their names, as far as normal forms show.
+    /// A normal form that is very large, or has numbers beyond 64 bits, shows nothing.
     pub fn same(&self, other: &Self) -> bool {
         self == other
             || Polynomial::of(self).zip(Polynomial::of(other)).is_some_and(|(normal, of_other)| normal == of_other)
     }
 
-    /// Whether it is at least `other` wherever no name is negative, as far as normal forms show.
+    /// Whether it is at least `other` if no name is negative, as far as normal forms show.
     pub(crate) fn is_at_least(&self, other: &Self) -> bool {
         let difference = Polynomial::of(self).zip(Polynomial::of(other)).and_then(|(of, less)| of.plus(&less, -1));
         difference.is_some_and(|difference| difference.is_never_negative())
@@ -433,8 +433,8 @@ impl Polynomial {
         self.0.keys().map(|product| 1 + product.iter().map(of).sum::<usize>()).sum()
     }
 
-    /// The normal form; `None` over [`MOST_TERMS`] or [`MOST_ATOMS`], and where a number in it does
-    /// not fit 64 bits.
+    /// Returns the normal form; `None` if it has more than [`MOST_TERMS`] terms or [`MOST_ATOMS`]
+    /// atoms, or a number beyond 64 bits.
     fn of(expr: &Expr) -> Option<Self> {
         let normal = match expr {
             Expr::Const(c) => Self::constant(*c),
@@ -471,7 +471,7 @@ impl Polynomial {
         Some(Self(sum))
     }
 
-    /// The product; `None` where it would be too large before like terms are summed.
+    /// Returns the product; `None` if it would be too large before like terms are summed.
     fn times(&self, other: &Self) -> Option<Self> {
         let terms = self.0.len().checked_mul(other.0.len())?;
         let size = self.size() * other.0.len() + other.size() * self.0.len();
@@ -491,7 +491,7 @@ impl Polynomial {
         Some(Self(out))
     }
 
-    /// The quotient by a single product, where every term is a multiple of it.
+    /// Returns the quotient by a single product, if every term is a multiple of it.
     fn over(&self, divisor: &Self) -> Option<Self> {
         let (product, c) = divisor.0.iter().next().filter(|_| divisor.0.len() == 1)?;
         let mut out = BTreeMap::new();
@@ -506,7 +506,7 @@ impl Polynomial {
         Some(Self(out))
     }
 
-    /// Whether no value is negative where no name's is, as the signs show.
+    /// Whether, judging by the signs, no value is negative if no name is.
     fn is_never_negative(&self) -> bool {
         let of = |atom: &Atom| match atom {
             Atom::Name(_) => true,

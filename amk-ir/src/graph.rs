@@ -111,9 +111,9 @@ pub enum Node {
     If {
         /// The flag's field.
         flag: FieldPath,
-        /// Statements where it is set.
+        /// Statements if it is set.
         then: Vec<Self>,
-        /// Statements where it is not.
+        /// Statements if it is not.
         otherwise: Vec<Self>,
     },
 }
@@ -198,11 +198,11 @@ pub struct Instance {
     /// The flags' values, by the field's path (`w.tied`).
     #[serde(default)]
     pub flags: BTreeMap<String, bool>,
-    /// Values of float parameters by the field's path; 0 where not given (shapes and waits do not
+    /// Values of float parameters by the field's path; missing ones are 0 (shapes and waits do not
     /// depend on them).
     #[serde(default)]
     pub floats: BTreeMap<String, f32>,
-    /// The schedule, where it is not the graph's: fields over a VM's own schedule.
+    /// The schedule, if it differs from the graph's: fields that override a VM's own schedule.
     #[serde(default)]
     pub schedule: Option<PartialSchedule>,
 }

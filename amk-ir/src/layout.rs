@@ -29,12 +29,12 @@ pub struct Field {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum FieldKind {
-    /// A checkpoint's tensor. `{l}`-like parts of the names are the indices of the lists around it,
-    /// outermost first.
+    /// A checkpoint's tensor. Parts of the names such as `{l}` are the indices of the enclosing
+    /// lists, outermost first.
     Weight {
         /// The tensor's name in the checkpoint.
         source: String,
-        /// The name to take where the checkpoint has none of the first (tied embeddings).
+        /// The name to use if the checkpoint does not have the first (tied embeddings).
         fallback: Option<String>,
         /// The shape.
         shape: Vec<Expr>,
@@ -79,7 +79,7 @@ impl Layout {
 pub struct FieldPath {
     /// The kernel's parameter.
     pub root: String,
-    /// The fields from there, each with the index into it where it is a list.
+    /// The fields from there on, each with the index if it is a list.
     pub steps: Vec<PathStep>,
 }
 

@@ -20,7 +20,7 @@ pub struct Program {
     /// The dims the program was lowered for.
     #[serde(default)]
     pub dims: BTreeMap<String, u32>,
-    /// Positions of a step are `0..positions`; 1 where nothing depends on the position.
+    /// Positions of a step are `0..positions`; 1 if nothing depends on the position.
     pub positions: u32,
     /// The most rows of a step, see [`crate::rows`]; `None`: a step is one call of the function,
     /// and nothing has a dimension of rows.
@@ -58,7 +58,7 @@ pub enum Steps {
     /// All workers finish a step before any starts the next.
     #[default]
     Barrier,
-    /// A worker goes on to the next step when its own queue is done.
+    /// A worker continues with the next step when its own queue is done.
     Pipelined,
 }
 
@@ -196,8 +196,8 @@ pub enum Exchange {
     /// By waits on event tensors.
     #[default]
     Counter,
-    /// Each word carries its epoch; reading is waiting. `slots` copies are used in turn, one a
-    /// step.
+    /// Each word carries its epoch; reading is waiting. `slots` copies are used in rotation, one
+    /// per step.
     Packet {
         /// Copies of the buffer: 1, or 2 when double-buffered.
         slots: u8,

@@ -15,7 +15,7 @@ pub struct Bound {
     pub base: u32,
     /// Whether the position of the step is added.
     pub pos: bool,
-    /// Whether the constant is taken from the position, down to 0 at most.
+    /// Whether the constant is subtracted from the position, clamped at 0.
     #[serde(skip_serializing_if = "core::ops::Not::not")]
     pub behind: bool,
 }
@@ -36,26 +36,27 @@ impl Bound {
         Self { base: back, pos: true, behind: back > 0 }
     }
 
-    /// `max(0, pos + offset)`; `None` where the constant has over 32 bits.
+    /// Returns `max(0, pos + offset)`; `None` if the constant has over 32 bits.
     pub fn from_pos(offset: i64) -> Option<Self> {
         let base = u32::try_from(offset.unsigned_abs()).ok()?;
         Some(if offset < 0 { Self::behind(base) } else { Self::at_pos(base) })
     }
 
-    /// The bound after it at every position; `None` where there is none, or over 32 bits.
+    /// Returns the bound one greater at every position; `None` if there is none, or it has over 32
+    /// bits.
     pub fn next(self) -> Option<Self> {
         let base = self.base.checked_add(1)?;
         (!self.behind).then_some(Self { base, ..self })
     }
 
-    /// The constant that is added to 0 or to the position. The bound is that sum, or 0 where the
-    /// sum is below.
+    /// Returns the constant that is added to 0 or to the position. The bound is that sum, clamped
+    /// at 0.
     pub fn offset(self) -> i64 {
         let base = i64::from(self.base);
         if self.pos && self.behind { -base } else { base }
     }
 
-    /// The lines of which the bound is the larger one at each position: whether it moves, and its
+    /// Returns the lines whose maximum is the bound at each position: whether a line moves, and its
     /// value at position 0.
     pub(crate) fn lines(self) -> impl Iterator<Item = (bool, i64)> {
         let floor = (self.pos && self.behind).then_some((false, 0));
@@ -117,7 +118,7 @@ impl Interval {
         self.lo.pos || self.hi.pos
     }
 
-    /// Number of elements at position `pos`; 0 where the bounds cross.
+    /// Returns the number of elements at position `pos`; 0 if the bounds cross.
     pub fn len_at(self, pos: u64) -> u64 {
         self.hi.at(pos).saturating_sub(self.lo.at(pos))
     }

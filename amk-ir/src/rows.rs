@@ -2,14 +2,14 @@
 //!
 //! A row is a token at a position of a sequence. The meaning of a step is the function called for
 //! row 0, then for row 1, and so on, each with the states of its sequence. Rows of a sequence are
-//! neighbours and have consecutive positions.
+//! adjacent and have consecutive positions.
 //!
 //! In a program with rows, activations, outputs, inputs and locals have the rows as their first
-//! dimension, and each call says which rows it is for ([`CallRows`]). A step with fewer rows leaves
-//! out the others. Tiles of states are given as if all rows belonged to one sequence whose row 0 is
-//! at `pos`: an append of rows 2 to 5 is to `pos+2..pos+5`. The tile of row `j` of a call for
-//! `j0..j1` is the call's with a lower bound that moves higher by `j - j0` and an upper bound that
-//! moves lower by `j1 - 1 - j` ([`CallRows::region`]).
+//! dimension, and each call names its rows ([`CallRows`]). A step with fewer rows omits the others.
+//! Tiles of states are written as if all rows belonged to one sequence whose row 0 is at `pos`: an
+//! append of rows 2 to 5 is to `pos+2..pos+5`. The tile of row `j` of a call for `j0..j1` is the
+//! call's tile with a moving lower bound raised by `j - j0` and a moving upper bound lowered by
+//! `j1 - 1 - j` ([`CallRows::region`]).
 
 use crate::{Bound, BufferId, BufferKind, Call, Interval, Operand, Program, Region};
 use core::cmp::Reverse;
@@ -46,8 +46,8 @@ impl CallRows {
         self.len() == 0
     }
 
-    /// The tile of any row on a state, relative to the position of that row: a lower bound before
-    /// position 0 is 0. `None` where an upper bound would be before the row.
+    /// Returns the tile of any row on a state, relative to the position of that row; a lower bound
+    /// before position 0 becomes 0. `None` if an upper bound would be before the row.
     pub fn region(self, tile: &Region) -> Option<Region> {
         let mut row = *tile;
         for interval in row.intervals_mut() {
@@ -59,8 +59,8 @@ impl CallRows {
         Some(row)
     }
 
-    /// The tile of all rows on a state, from that of one relative to its position; `None` over
-    /// 32 bits.
+    /// Returns the tile of all rows on a state, given that of one row relative to its position;
+    /// `None` beyond 32 bits.
     pub fn hull(self, row: &Region) -> Option<Region> {
         let mut tile = *row;
         for interval in tile.intervals_mut() {
@@ -73,8 +73,8 @@ impl CallRows {
     }
 }
 
-/// The states of a program with rows by how far back rows read them: those of a group have one page
-/// table for each sequence, and share the fate of their pages.
+/// The states of a program with rows, grouped by how far back rows read them: the states of a group
+/// share one page table for each sequence, and their pages are allocated and returned together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct PageGroups {
     reaches: Vec<Reach>,
@@ -82,9 +82,8 @@ pub struct PageGroups {
     of: Vec<Option<usize>>,
 }
 
-/// How many positions, its own included, lie between the first that a row reads of a state and its
-/// own: `None` where some row reads from the first position on, or of a state in which tiles do not
-/// move.
+/// The number of positions from the first that a row reads of a state up to and including its own:
+/// `None` if some row reads from the first position on, or if no tile of the state moves.
 pub type Reach = Option<u32>;
 
 impl PageGroups {
@@ -108,8 +107,9 @@ impl PageGroups {
     }
 }
 
-/// The reaches of groups in their order, from those of some states: all positions first, then
-/// falling. Without states there is one group all the same, of a row's own position.
+/// Returns the reaches of groups in order, given those of some states: all positions first, then in
+/// descending order. Without states there is still one group, with the reach of a row's own
+/// position.
 pub fn distinct(reaches: impl IntoIterator<Item = Reach>) -> Vec<Reach> {
     let mut distinct: Vec<Reach> = reaches.into_iter().collect();
     distinct.sort_unstable_by_key(|reach| Reverse(reach.unwrap_or(u32::MAX)));
@@ -117,7 +117,7 @@ pub fn distinct(reaches: impl IntoIterator<Item = Reach>) -> Vec<Reach> {
     if distinct.is_empty() { vec![Some(1)] } else { distinct }
 }
 
-/// By buffer, the reach of a state. What a row writes is at its own position (AMK0802).
+/// The reach of each state, by buffer. A row writes only at its own position (AMK0802).
 fn reaches(program: &Program) -> Vec<Option<Reach>> {
     let states = program.buffers.iter().map(|buffer| buffer.kind == BufferKind::State);
     let mut reaches: Vec<Option<Reach>> = states.map(|state| state.then_some(Some(1))).collect();
@@ -133,7 +133,7 @@ fn reaches(program: &Program) -> Vec<Option<Reach>> {
     reaches
 }
 
-/// The reach of what a call reads of a state.
+/// The reach of a call's read of a state.
 fn read_back(call: &Call, operand: &Operand) -> Reach {
     let row = call.rows?.region(&operand.region)?;
     let moving = row.intervals().iter().find(|interval| interval.moves())?;
@@ -141,7 +141,7 @@ fn read_back(call: &Call, operand: &Operand) -> Reach {
     behind.checked_add(1)
 }
 
-/// A bound that moves with the position, moved by so many positions.
+/// Shifts a bound that moves with the position by this many positions.
 fn moved(bound: Bound, by: i64) -> Option<Bound> {
     if bound.pos { Bound::from_pos(bound.offset() + by) } else { Some(bound) }
 }

@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 
 /// How a graph becomes tasks on workers, and how these run.
 ///
-/// Each VM has a schedule of its own: [`Schedule::default`] on a CPU, one a GPU. What a function,
-/// an instance or a file says is a [`PartialSchedule`] over it. A VM refuses a field that it cannot
-/// honour ([`Schedule::unhonoured`]).
+/// Each VM has a default schedule: [`Schedule::default`] on a CPU, and one for each GPU. A
+/// function, an instance or a file gives a [`PartialSchedule`] that overrides it. A VM refuses a
+/// field that it cannot honour ([`Schedule::unhonoured`]).
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(into = "PartialSchedule", from = "PartialSchedule")]
 pub struct Schedule {
@@ -34,17 +34,18 @@ pub struct Schedule {
     pub rows: Option<RowSchedule>,
     /// Element type in which weights are stored.
     pub weights: DType,
-    /// Element type in which caches are kept: states `[heads, positions, ..]` of which a call reads
+    /// Element type of KV caches, that is, of states `[heads, positions, ..]` of which a call reads
     /// all positions up to its own. One of [`CACHES`]; `None`: f32 on a CPU; on a GPU bf16, or f32
-    /// where it computes in f32.
+    /// if it computes in f32.
     pub cache: Option<DType>,
-    /// Whether calls run together in one task. False shows what fusion is worth.
+    /// Whether calls run together in one task. Set it to false to measure what fusion is worth.
     pub fusion: bool,
     /// Ops fused into their producer's or consumer's task, by instruction name.
     pub fuse: Vec<Fusion>,
     /// Splits of a cache along its positions, at most.
     pub splits: u32,
-    /// Blocks of 64 positions of a cache that one split takes before the next does; an even number.
+    /// Number of consecutive 64-position blocks of a cache that go to one split before the next
+    /// split's turn; an even number.
     pub run: u32,
     /// KiB of weights that a worker which attends at every position is charged when the rows of the
     /// layer's next projection are dealt: it begins late, and gets fewer.

@@ -70,7 +70,8 @@ impl Checker<'_> {
                 Node::If { then, otherwise, .. } => {
                     let known: Vec<bool> = self.shapes.iter().map(Option::is_some).collect();
                     self.nodes(then);
-                    // What the first branch has given a shape is the `if`'s own value.
+                    // Variables to which the first branch has given a shape are the `if`'s own
+                    // values.
                     let joined = self.shapes.iter().zip(known).map(|(shape, known)| !known && shape.is_some());
                     let joined = joined.collect();
                     let outer = std::mem::replace(&mut self.joined, joined);
@@ -284,13 +285,13 @@ impl Checker<'_> {
     }
 }
 
-/// Whether `of` is a multiple of `by` for all dims that meet the declared multiples.
+/// Whether `of` is a multiple of `by` for all dims that satisfy the declared multiples.
 pub fn is_multiple(declared: &[(Expr, Expr)], of: &Expr, by: &Expr) -> bool {
     let zero = Expr::Const(0);
     Expr::binary(Op::Rem, of.clone(), by.clone()).same(&zero) || declared.iter().any(|(a, b)| a.same(of) && b.same(by))
 }
 
-/// Small values of the dims that break the multiple.
+/// Returns small values of the dims for which it is not a multiple.
 fn counterexample(of: &Expr, by: &Expr) -> String {
     let mut names = Vec::new();
     for expr in [of, by] {

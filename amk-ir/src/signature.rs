@@ -1,8 +1,8 @@
-//! The signature of an instruction: operands with symbolic shapes, and the tile a task reads and
-//! writes.
+//! The signature of an instruction: operands with symbolic shapes, and the tiles that a task reads
+//! and writes.
 //!
-//! A task is a call of the instruction's function on sub-tensors: each dimension with a fixed
-//! interval is cut to it, each dimension whose interval depends on `pos` is passed whole.
+//! A task is a call of the instruction's function on sub-tensors: a dimension with a fixed interval
+//! is restricted to it, and a dimension whose interval depends on `pos` is passed whole.
 
 use crate::expr::Expr;
 use crate::{Access, DType};
@@ -54,7 +54,7 @@ pub struct ParamSig {
 pub enum ParamKind {
     /// A tensor: activation, weight or state.
     Tensor {
-        /// Where it may come from.
+        /// Its permitted sources.
         class: TensorClass,
         /// How the function accesses its region.
         access: Access,
@@ -71,7 +71,7 @@ pub enum ParamKind {
     Pos,
 }
 
-/// Where a tensor operand may come from.
+/// The permitted sources of a tensor operand.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TensorClass {

@@ -1,18 +1,18 @@
 //! Index maps for all dims: the tasks of an instruction write each result exactly once and stay
 //! inside their operands.
 //!
-//! Statement, for each instruction: for all values of its dims that meet its `multiples`, (1) the
-//! regions of the tasks of a result partition it, (2) the regions of an operand lie inside it.
-//! Ladder of proofs, top-down:
+//! Statement, for each instruction: for all values of its dims that satisfy its `multiples`, (1)
+//! the regions of the tasks of a result partition it, and (2) the regions of an operand lie inside
+//! it. Ladder of proofs, top-down:
 //!
 //! 1. *Whole*: `..` is the operand.
 //! 2. *Steps*: `lo(0) = 0`, `hi(g) = lo(g + step)` and `lo(extent of g) = extent of the dimension`
-//!    as polynomials, and `hi - lo` has no negative term, where the step divides the grid's extent
-//!    or is a tile, whose last one is cut to fit. Each grid variable steps in one dimension.
-//! 3. *Position*: `pos`, and `0..pos + 1`, of a dimension that holds the positions: the lowering
+//!    as polynomials, and `hi - lo` has no negative term; the step divides the grid's extent or is
+//!    a tile, whose last instance is shortened to fit. Each grid variable steps in one dimension.
+//! 3. *Position*: `pos`, and `0..pos + 1`, in the dimension that holds the positions: the lowering
 //!    bounds them by its extent.
-//! 4. *Search*: all small dims that meet the multiples, tile by tile. A counterexample is an error.
-//!    Where none is found nothing is proved, and the statement is left to the verifier, which
+//! 4. *Search*: all small dims that satisfy the multiples, tile by tile. A counterexample is an
+//!    error. If none is found, nothing is proved, and the statement is left to the verifier, which
 //!    decides it for the dims of each program.
 
 use crate::expr::{Expr, Op};
@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 const VALUES: [i64; 5] = [1, 2, 3, 4, 6];
 /// Assignments of dims tried at most.
 const MOST_TRIED: usize = 20_000;
-/// Elements of an operand that is written out at most.
+/// Maximum number of elements of an operand that is enumerated.
 const MOST_ELEMENTS: i64 = 4096;
 /// Tasks and elements that are written out for an operand at most, in all assignments together.
 const MOST_WRITTEN_OUT: u64 = 1 << 22;
@@ -47,8 +47,8 @@ pub fn check(signature: &Signature) -> Vec<GraphError> {
     findings
 }
 
-/// Tiles that cut several grid variables: at the end of one the tile has another size than at the
-/// end of the other.
+/// Errors for tiles shared by several grid variables: at the end of one variable the tile has a
+/// different size than at the end of the other.
 fn shared_tiles(signature: &Signature) -> Vec<GraphError> {
     let shared = signature.tiles.iter().filter_map(|tile| {
         let mut cut = signature.grid.iter().filter(|grid| grid.step == Expr::name(&tile.name));
@@ -117,7 +117,7 @@ fn steps(signature: &Signature, grid: &GridSig, extent: &Expr, lo: &Expr, hi: &E
         && at(grid.extent.clone()).same(extent)
 }
 
-/// Whether a bound mentions no grid variable but this one, and not the position.
+/// Whether a bound mentions this grid variable only, and not the position.
 fn mentions_only(signature: &Signature, bound: &Expr, var: &str) -> bool {
     let mut only = true;
     bound.names(&mut |name| {
@@ -200,8 +200,8 @@ fn free_names(signature: &Signature, operand: &Operand<'_>) -> BTreeSet<String> 
     names
 }
 
-/// Returns the defect for these dims by enumerating the regions; `None` also where the operand is
-/// too large for that, or exceeds the budget `left`.
+/// Returns the defect for these dims by enumerating the regions; `None` also if the operand is too
+/// large for that, or exceeds the budget `left`.
 fn fault(signature: &Signature, operand: &Operand<'_>, dims: &BTreeMap<String, i64>, left: &mut u64) -> Option<Fault> {
     let number = |expr: &Expr| expr.eval(&|name| dims.get(name).copied()).ok();
     let shape: Vec<i64> = operand.shape.iter().map(number).collect::<Option<_>>()?;
@@ -209,7 +209,7 @@ fn fault(signature: &Signature, operand: &Operand<'_>, dims: &BTreeMap<String, i
     if !(1..=MOST_ELEMENTS).contains(&elements) {
         return None;
     }
-    // Positions end where the dimension that holds them does.
+    // Positions are limited by the dimension that holds them.
     if let Some(&pos) = dims.get("pos")
         && shape.iter().zip(operand.region).any(|(&extent, span)| moves(span) && pos >= extent)
     {
@@ -243,7 +243,7 @@ fn fault(signature: &Signature, operand: &Operand<'_>, dims: &BTreeMap<String, i
     at(|writers| writers == 0).map(Fault::Unwritten).or_else(|| at(|writers| writers > 1).map(Fault::Twice))
 }
 
-/// Takes `work` from the remaining budget; `None` where that is less.
+/// Takes `work` from the remaining budget; `None` if too little is left.
 fn take(left: &mut u64, work: i64) -> Option<()> {
     let rest = left.checked_sub(work.unsigned_abs());
     *left = rest.unwrap_or(0);
@@ -258,8 +258,8 @@ fn moves(span: &Span) -> bool {
     found
 }
 
-/// The values of the grid's variables, and of the tiles, whose last one is cut to fit, for each
-/// task.
+/// The values of the grid variables and of the tiles, whose last instance is shortened to fit, for
+/// each task.
 fn tasks(signature: &Signature, dims: &BTreeMap<String, i64>, left: &mut u64) -> Option<Vec<BTreeMap<String, i64>>> {
     let mut tasks = vec![BTreeMap::new()];
     for grid in &signature.grid {

@@ -29,16 +29,16 @@ pub struct Table {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum Holds {
-    /// Each entry is a number below `values`: the expert of a token. Sorted by number, entries of
-    /// the same number in their order, they are the rows of the buffers that the table tiles.
+    /// Each entry is a number below `values`, such as the expert of a token. Sorted stably by
+    /// number, the entries are the rows of the buffers that the table tiles.
     Routes {
         /// One more than the largest number.
         values: u32,
         /// The entries of a row of the table differ.
         distinct: bool,
     },
-    /// Entries go up from 0 to `total` (CSR's `indptr`): entry `n` is where rows of group `n`
-    /// start.
+    /// Entries increase from 0 to `total` (CSR's `indptr`): entry `n` is the start of the rows of
+    /// group `n`.
     Splits {
         /// The last entry.
         total: u32,
@@ -109,7 +109,7 @@ impl Holds {
     }
 }
 
-/// The part of a buffer's first dimension that an operand covers where a table selects it. The
+/// The part of a buffer's first dimension that an operand covers if a table selects it. The
 /// operand's region spans that whole dimension.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
@@ -150,7 +150,7 @@ impl Routed {
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum RoutedWait {
-    /// `e1[2] >= count r0`: all signals of the entries equal to 2; satisfied at once where there
+    /// `e1[2] >= count r0`: all signals of the entries equal to 2; satisfied immediately if there
     /// are none.
     Count {
         /// The event tensor.

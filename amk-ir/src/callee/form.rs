@@ -1,4 +1,4 @@
-//! The part of a call that its function sees.
+//! The part of a call that is visible to its function.
 
 use crate::expr::{Expr, Op};
 use crate::schedule::CACHES;
@@ -7,10 +7,10 @@ use crate::{
     Bound, Buffer, BufferKind, Call, CallRows, DType, Interval, Operand, Param, Program, Region, Routed, TableId,
 };
 
-/// The part of a call that its function sees; most calls of an instruction share one.
+/// The part of a call that is visible to its function; most calls of an instruction share one form.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Form {
-    /// `None` where the program has no such buffer.
+    /// `None` if the program has no such buffer.
     pub(super) operands: Vec<Option<Tile>>,
     pub(super) params: Vec<Given>,
 }
@@ -100,7 +100,7 @@ impl Tile {
         })
     }
 
-    /// The extents that a function has to return.
+    /// The extents that a function must return.
     pub(super) fn result(&self) -> impl ExactSizeIterator<Item = Expr> {
         self.lengths.iter().map(|length| length.exact())
     }

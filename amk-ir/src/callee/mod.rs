@@ -1,9 +1,9 @@
 //! Resolves the function behind an instruction of a program and compares calls with its signature.
 //!
-//! A task is a call of the function on its tiles. An argument has the extents of its tile, but is
-//! whole where the tile moves with the position; a result has the extents of the tile at the
-//! position. They meet the function's shape clause at every position and for every routing: `pos`
-//! and the rows of a group are names in them.
+//! A task is a call of the function on its tiles. An argument has the extents of its tile, except
+//! that a dimension in which the tile moves with the position is whole; a result has the extents of
+//! the tile at the position. They must match the function's shape clause at every position and for
+//! every routing: `pos` and the rows of a group are symbolic names in them.
 
 mod form;
 mod unfit;
@@ -18,17 +18,18 @@ use crate::{Access, DType, Instruction};
 use form::Given;
 use std::collections::BTreeSet;
 
-/// A function, and where its arguments come from and its results go in calls of an instruction.
+/// A function, with the sources of its arguments and the destinations of its results in calls of an
+/// instruction.
 #[derive(Clone, Debug)]
 pub struct Callee {
     signature: Signature,
-    /// Dims of which some operand of a task has a part.
+    /// Dims that some operand of a task covers only in part.
     cut: BTreeSet<String>,
     arguments: Vec<Argument>,
     results: Vec<Place>,
 }
 
-/// Where an argument comes from.
+/// The source of an argument.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Argument {
     /// An operand.
@@ -51,11 +52,11 @@ pub struct Place {
 }
 
 impl Callee {
-    /// The function behind an instruction. Operands and parameters are found by name.
+    /// Resolves the function behind an instruction. Operands and parameters are matched by name.
     ///
     /// # Errors
-    /// Where the instruction is declared with other operands, accesses or parameters than the
-    /// function has.
+    /// If the instruction is declared with operands, accesses or parameters that differ from the
+    /// function's.
     pub fn new(instruction: &Instruction, signature: Signature) -> Result<Self, Misdeclared> {
         match places(instruction, &signature) {
             Some((arguments, results)) => Ok(Self { cut: cut_dims(&signature), signature, arguments, results }),
@@ -68,7 +69,7 @@ impl Callee {
         &self.signature
     }
 
-    /// Where the arguments come from, by parameter of the function.
+    /// The sources of the arguments, by parameter of the function.
     pub fn arguments(&self) -> &[Argument] {
         &self.arguments
     }
@@ -148,8 +149,8 @@ impl Callee {
         Ok(())
     }
 
-    /// The extent of a dimension that a task has whole: a dim that tasks cut elsewhere is another
-    /// one there. `None` where it is only a part of the extent, which then is not compared.
+    /// The extent of a dimension that a task covers whole: a dim that tasks tile elsewhere is a
+    /// different dim here. `None` if it is only part of the extent, which then is not compared.
     fn whole(&self, want: &Expr) -> Option<Expr> {
         let mut cut = false;
         want.names(&mut |name| cut |= self.cut.contains(name));
@@ -195,8 +196,8 @@ fn cut_dims(signature: &Signature) -> BTreeSet<String> {
     cut
 }
 
-/// Where arguments come from and results go; `None` where something has no place, another access,
-/// or is left over.
+/// The sources of arguments and destinations of results; `None` if something has no place, has a
+/// different access, or is left over.
 fn places(instruction: &Instruction, signature: &Signature) -> Option<(Vec<Argument>, Vec<Place>)> {
     let operand = |name: &str, access: Access, class: TensorClass| {
         let number = instruction.operands.iter().position(|operand| operand.name == name)?;

@@ -23,7 +23,7 @@ pub enum Unfit {
         task: TaskId,
         /// The call's place in the task.
         call: u32,
-        /// Calls that do so in the same way, this one included.
+        /// The number of calls with the same defect, including this one.
         alike: u32,
         /// The function's shape clause and its source location.
         function: String,
@@ -124,7 +124,7 @@ impl Unfit {
         })
     }
 
-    /// It in words, with the names of the program that has it.
+    /// Renders it as text, with the names of its program.
     pub fn message(&self, program: &Program) -> Message {
         let code = self.code();
         match self {

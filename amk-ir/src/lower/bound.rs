@@ -20,7 +20,7 @@ const MOST_CALLS: u64 = 524_288;
 pub(super) const MOST_FUSED: usize = 256;
 /// Counters of hand-written event tensors.
 const MOST_COUNTERS: u64 = 1_048_576;
-/// Pairs of tasks whose tiles are compared for overlap.
+/// Maximum number of pairs of tasks whose tiles are compared for overlap.
 const MOST_PAIRS: u64 = 1 << 27;
 
 /// Help for a program with rows that is too large.
@@ -89,7 +89,7 @@ impl Count<'_> {
     }
 }
 
-/// Whether a loop in the body runs to an extent with this name in it.
+/// Whether the extent of a loop in the body contains this name.
 fn counts_to(nodes: &[Node], index: &str) -> bool {
     nodes.iter().any(|node| match node {
         Node::Call(_) | Node::Bind { .. } => false,
@@ -146,7 +146,7 @@ pub(super) fn tasks<'a>(
     Err(error)
 }
 
-/// Refuses a call that is cut into more tasks than a program may have.
+/// Refuses a call that is tiled into more tasks than a program may have.
 pub(super) fn parts(call: &PlannedCall, cuts: impl Iterator<Item = u64>) -> Result<(), GraphError> {
     let tasks = cuts.fold(1, u64::saturating_mul);
     if tasks <= MOST_CALLS {

@@ -28,11 +28,11 @@ pub struct Decided {
 pub struct DecidedOp {
     /// The calls in eager order.
     pub calls: Vec<DecidedCall>,
-    /// The call of [`Self::calls`] whose grid cuts the tiles.
+    /// The call of [`Self::calls`] whose grid determines the tiles.
     pub lead: usize,
-    /// How each grid variable of that call is cut, outermost first.
+    /// The tiling of each grid variable of that call, outermost first.
     pub cuts: Vec<TileCut>,
-    /// The rows of each task of a tile; none where steps have one row.
+    /// The rows of each task of a tile; empty if steps have one row.
     pub blocks: Vec<CallRows>,
 }
 
@@ -47,7 +47,7 @@ pub struct DecidedCall {
     pub local: Vec<String>,
 }
 
-/// How a grid variable is cut.
+/// The tiling of a grid variable.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TileCut {
     /// The variable.

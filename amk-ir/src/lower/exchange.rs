@@ -32,7 +32,7 @@ type Edge = (usize, usize, Vec<Vec<u32>>);
 /// The producer tasks of each task of one consumer op.
 type Consumer = (usize, Vec<Vec<u32>>);
 
-/// The ops on which each task of an op depends, and whether on all tasks there.
+/// For each task of an op, the ops that it depends on, and whether it depends on all tasks of each.
 type Brought = Vec<(usize, bool)>;
 
 pub(super) fn connect(program: &mut Program, ops: &[TiledOp], explicit: &Explicit) -> Result<(), GraphError> {
@@ -50,7 +50,7 @@ pub(super) fn connect(program: &mut Program, ops: &[TiledOp], explicit: &Explici
         let by_all = dependencies.iter().filter(|(_, sets)| sets.iter().all(|set| !set.is_empty()));
         let brought: Brought = by_all.map(|(&dependency, sets)| (dependency, full(dependency, sets))).collect();
         dependencies.retain(|&dependency, _| !known.implied(&brought, dependency));
-        // Handwritten waits stand alone: no order is assumed beyond what they state.
+        // Hand-written waits stand alone: no order is assumed beyond what they state.
         known.brought.push(if explicit.waits[number] { Brought::new() } else { brought });
         for (buffer, touch) in touches {
             history.entry(buffer).or_default().push(touch);
@@ -72,8 +72,8 @@ struct Known {
 }
 
 impl Known {
-    /// Whether another of the ops that are brought along runs after all tasks of the dependency,
-    /// which is one of them.
+    /// Whether another of the implied ops runs after all tasks of `dependency`, which is one of
+    /// them.
     fn implied(&mut self, brought: &Brought, dependency: usize) -> bool {
         let later = &brought[brought.partition_point(|(other, _)| *other <= dependency)..];
         later.iter().any(|&(other, _)| self.looked_at < MOST_LOOKED_AT && self.follows(other, dependency))
@@ -181,7 +181,7 @@ fn add_events(program: &mut Program, ops: &[TiledOp], edges: Vec<Edge>) {
     }
 }
 
-/// Adds an event tensor of so many counters, and the counters that tasks signal.
+/// Adds an event tensor with this many counters, and the signals of tasks on them.
 pub fn add_event(
     program: &mut Program,
     name: String,
@@ -201,7 +201,7 @@ pub fn add_signal(program: &mut Program, task: usize, event: EventId, index: u32
     program.tasks[task].signals.push(Element { event, index });
 }
 
-/// Makes a task wait until a counter has so many signals.
+/// Makes a task wait until a counter has `threshold` signals.
 pub fn add_wait(program: &mut Program, task: usize, event: EventId, index: u32, threshold: u32) {
     program.tasks[task].waits.push(Wait { on: Element { event, index }, threshold });
 }

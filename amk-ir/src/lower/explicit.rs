@@ -11,7 +11,7 @@ use crate::program::{Element, EventTensor, Program, Wait};
 use crate::{EventId, TaskId};
 use std::collections::BTreeMap;
 
-/// Ops whose waits are hand-written: the derived ones are left out.
+/// Ops with hand-written waits, which replace the derived ones.
 pub(super) struct Explicit {
     pub(super) waits: Vec<bool>,
 }

@@ -6,7 +6,7 @@ use crate::program::{Buffer, BufferKind, Param};
 use crate::signature::Signature;
 use crate::{Access, TensorId};
 
-/// Who makes and who reads each tensor. Calls are numbered in eager order.
+/// The writer and the readers of each tensor. Calls are numbered in eager order.
 pub struct Flow<'a> {
     /// The function.
     pub graph: &'a Graph,
@@ -124,7 +124,7 @@ impl<'a> Flow<'a> {
         &self.users[tensor.index()]
     }
 
-    /// Whether a value is used by one call alone, and not given back by the function.
+    /// Whether only one call uses a value, and the function does not return it.
     pub fn only_for(&self, tensor: TensorId, at: usize) -> bool {
         self.users(tensor) == [at] && self.kind(tensor) == BufferKind::Activation
     }

@@ -1,10 +1,10 @@
-//! Fusion: which calls run in one task.
+//! Fusion: the selection of calls that run in one task.
 //!
-//! *Into consumers*: a call that has one task anyway (a norm of a vector) is repeated in every task
-//! that reads its result. *Into its producer*: an element-wise call runs on each tile right after
-//! the calls that make that tile. Results that no other group reads become task-local. A group runs
-//! at the place of its last call. Fusion changes no value, since the same calls run on the same
-//! inputs: calls are not fused where they would not.
+//! *Into consumers*: a call that has a single task anyway (such as a norm of a vector) is repeated
+//! in every task that reads its result. *Into its producer*: an element-wise call runs on each tile
+//! right after the calls that compute that tile. Results that no other group reads become
+//! task-local. A group runs at the place of its last call. Fusion changes no value, since the same
+//! calls run on the same inputs; calls are not fused if that would not hold.
 
 use super::bound;
 use super::flow::Flow;
@@ -23,7 +23,7 @@ use std::collections::{BTreeSet, HashMap};
 pub(super) struct Group {
     /// The calls in eager order.
     pub(super) members: Vec<Member>,
-    /// The member whose grid cuts the tiles.
+    /// The member whose grid determines the tiles.
     pub(super) lead: usize,
 }
 
@@ -113,7 +113,7 @@ fn group(flow: &Flow<'_>, prologues: &HashMap<TensorId, usize>, calls: &[usize])
 struct Grouped<'a> {
     flow: &'a Flow<'a>,
     group_of: HashMap<usize, usize>,
-    /// The calls of each group in eager order; none where they went into another group.
+    /// The calls of each group in eager order; empty if they went into another group.
     groups: Vec<Vec<usize>>,
     /// Calls that are repeated in the tasks of their consumers.
     prologues: BTreeSet<usize>,
@@ -131,8 +131,8 @@ impl Grouped<'_> {
         self.refused.push(Refused { call, iteration, op: self.op(call), into, because });
     }
 
-    /// A call with its producers' groups that it may join, latest first: a later group may lie
-    /// between the call and an earlier one.
+    /// Adds a call to its producers' groups, latest first: a later group may lie between the call
+    /// and an earlier one.
     fn add_to_producers(&mut self, call: usize) {
         let mut calls = vec![call];
         let (mut producers, mut refused) = self.producers(call);
@@ -150,7 +150,7 @@ impl Grouped<'_> {
         self.add(calls);
     }
 
-    /// The calls with the ones of a producer's group, where these may run in one task.
+    /// Returns the call together with the calls of a producer's group, if they may run in one task.
     fn joined(&self, producer: usize, calls: &[usize]) -> Result<Vec<usize>, Unfused> {
         let mut joined = [self.groups[producer].as_slice(), calls].concat();
         joined.sort_unstable();
@@ -162,7 +162,7 @@ impl Grouped<'_> {
         Ok(joined)
     }
 
-    /// The fusion of a call that could be done.
+    /// Returns a fusion that would be possible for a call.
     fn possible(&self, call: usize) -> Option<FuseInto> {
         if has_events(self.flow.call(call)) {
             return None;

@@ -1,9 +1,9 @@
 //! Joining: whether a call may run in the tasks of the call that computes its input.
 //!
-//! There are two conditions, for every VM. The value passes between these two calls alone
-//! ([`passes`]). And each tile of the second call reads exactly what the same tile of the first
-//! writes, either for the tiles at hand ([`Tiles::agree`]) or however the calls are cut
-//! ([`cut_alike`], which is sufficient: the cuts can then be chosen later).
+//! There are two conditions, which are the same for every VM. The value passes only between these
+//! two calls ([`passes`]). And each tile of the second call reads exactly what the same tile of the
+//! first writes, either for given tiles ([`Tiles::agree`]) or for any tiling of the calls
+//! ([`cut_alike`], which is sufficient: the tiling can then be chosen later).
 
 use super::flow::Flow;
 use super::tile::{Cut, Part, cuts, free_tile, parts, parts_at};
@@ -33,9 +33,9 @@ pub fn passes(flow: &Flow<'_>, value: TensorId) -> Result<(usize, usize), Unfuse
     }
 }
 
-/// Checks that calls in eager order agree tile by tile however the first one is cut, if the others
-/// are cut like it: all along one extent, and every value that one of them writes and another uses
-/// by the tile alone.
+/// Checks that calls in eager order agree tile by tile for any tiling of the first one, if the
+/// others are tiled like it: all along one extent, and every value that one of them writes and
+/// another uses only by the tile.
 ///
 /// # Errors
 /// The first call, or value, for which this does not hold.
@@ -69,7 +69,7 @@ pub fn cut_alike(flow: &Flow<'_>, calls: &[usize]) -> Result<(), Unfused> {
     }
 }
 
-/// Whether a call has one grid variable, and every operand is a vector cut by it alone:
+/// Whether a call has one grid variable, and every operand is a vector tiled only by it:
 /// `y[n..n+T] <- x[n..n+T]`.
 pub(super) fn element_wise(signature: &Signature) -> bool {
     let Some(tile) = tile(signature) else { return false };
@@ -100,52 +100,52 @@ fn disagree(flow: &Flow<'_>, call: usize, value: TensorId) -> Unfused {
     Unfused::TilesDisagree { call: flow.op(call), value: flow.tensor(value).name.clone() }
 }
 
-/// The tiles of a call, whose tasks others may join.
+/// The tiles of a call, whose tasks other calls may join.
 #[derive(Clone, Debug)]
 pub struct Tiles {
     /// The call.
     pub call: usize,
-    /// How its grid is cut, where the size of its tile is free.
+    /// The tiling of its grid, if the size of its tile is free.
     pub cuts: Option<Vec<Range<i64>>>,
     /// Its tiles in order.
     pub parts: Vec<Part>,
 }
 
 impl Tiles {
-    /// The tiles of a call that runs by itself.
+    /// Returns the tiles of a call that runs separately.
     ///
     /// # Errors
-    /// A grid or a region that has no value, or more tasks than a program may have.
+    /// A grid or a region without a value, or more tasks than a program may have.
     pub fn alone(flow: &Flow<'_>, call: usize, cut: Cut) -> Result<Self, GraphError> {
         let planned = flow.call(call);
         let cuts = cuts(flow.graph, planned, cut)?;
         Ok(Self { call, cuts, parts: parts(flow.graph, flow.unrolled, planned, cut)? })
     }
 
-    /// The tiles of a call that is cut at `cuts`. `None` where it cannot be.
+    /// Returns the tiles of a call that is tiled at `cuts`; `None` if that is impossible.
     ///
     /// # Errors
-    /// A grid or a region that has no value.
+    /// A grid or a region without a value.
     pub fn at(flow: &Flow<'_>, call: usize, cuts: &[Range<i64>]) -> Result<Option<Self>, GraphError> {
         let parts = parts_at(flow.graph, flow.unrolled, flow.call(call), cuts)?;
         Ok(parts.map(|parts| Self { call, cuts: Some(cuts.to_vec()), parts }))
     }
 
-    /// The tiles of a call in the tasks of this one: cut like it where both tiles are free, and by
-    /// itself otherwise.
+    /// Returns the tiles of a call in the tasks of this one: tiled like it if both tiles are free,
+    /// and separately otherwise.
     ///
     /// # Errors
-    /// A grid or a region that has no value, or more tasks than a program may have.
+    /// A grid or a region without a value, or more tasks than a program may have.
     pub fn follower(&self, flow: &Flow<'_>, call: usize, cut: Cut) -> Result<Self, GraphError> {
         let alike = self.cuts.as_ref().map_or(Ok(None), |cuts| Self::at(flow, call, cuts))?;
         alike.map_or_else(|| Self::alone(flow, call, cut), Ok)
     }
 
-    /// Checks that each tile of `after` reads of `value` exactly what the same tile of this call
+    /// Checks that each tile of `after` reads from `value` exactly what the same tile of this call
     /// writes, at every position.
     ///
     /// # Errors
-    /// How the calls are cut otherwise.
+    /// How the tilings differ.
     pub fn agree(&self, flow: &Flow<'_>, after: &Self, value: TensorId) -> Result<(), Unfused> {
         let of_value = |part: &Part| -> Vec<Region> {
             part.operands.iter().filter(|operand| operand.tensor == value).map(|operand| operand.region).collect()

@@ -11,17 +11,18 @@ use crate::{CallRows, Interval, Region};
 
 /// The most rows of a step.
 const MOST_ROWS: u32 = 65_536;
-/// Blocks of rows of an op that reads no matrix, for each worker: enough to level their lengths.
+/// Maximum number of blocks of rows per worker for an op that reads no matrix: enough to balance
+/// the work.
 const BLOCKS_PER_WORKER: u32 = 2;
-/// Tasks up to which the tiles of an op are cut into blocks of rows, where there are fewer workers.
-/// Dependencies between ops grow with the product of their tasks.
+/// Maximum number of tasks into which the tiles of an op are split by blocks of rows, if there are
+/// fewer workers. Dependencies between ops grow with the product of their task counts.
 const ENOUGH_TASKS: u32 = 128;
 
 /// How the ops of a program are lifted.
 pub(super) struct Lift {
     /// The most rows of a step.
     rows: u32,
-    /// Rows of a task that reads no matrix, where the schedule says.
+    /// Rows of a task that reads no matrix, if the schedule sets it.
     block: Option<u32>,
     workers: u32,
     /// Calls whose results reach only outputs, by number.
@@ -29,10 +30,10 @@ pub(super) struct Lift {
 }
 
 impl Lift {
-    /// `None` where a step is one call of the function.
+    /// `None` if a step is one call of the function.
     ///
     /// # Errors
-    /// Numbers of rows out of range, and hand-written events: these name tiles of one row.
+    /// Numbers of rows out of range, and hand-written events, which name tiles of one row.
     pub(super) fn new(graph: &Graph, unrolled: &Unrolled, schedule: &Schedule) -> Result<Option<Self>, GraphError> {
         let Some(rows) = schedule.rows else { return Ok(None) };
         let refuse = |headline, help: &str| Err(GraphError::new("AMK0611", headline, help));
@@ -54,7 +55,7 @@ impl Lift {
         Ok(Some(Self { rows: rows.most, block, workers: schedule.workers, wanted }))
     }
 
-    /// The rows of each task of a tile, of a group that is cut along these axes.
+    /// The rows of each task of a tile, for a group that is tiled along these axes.
     pub(super) fn blocks(&self, graph: &Graph, unrolled: &Unrolled, group: &Group, axes: &[Axis]) -> Vec<CallRows> {
         let block = self.block(graph, unrolled, group, axes);
         let starts = (0..self.rows).step_by(block as usize);
@@ -76,8 +77,8 @@ impl Lift {
         if tiled && reads_matrix { self.rows } else { self.block.unwrap_or_else(|| self.even(axes)) }
     }
 
-    /// Rows of a block where the schedule does not say: blocks for all workers, as long as their
-    /// tiles do not become more tasks than level the work.
+    /// The default number of rows in a block: blocks for all workers, as long as the tiles do not
+    /// become more tasks than balancing the work requires.
     fn even(&self, axes: &[Axis]) -> u32 {
         let tiles = axes.iter().fold(1u64, |tiles, axis| tiles.saturating_mul(axis.len()));
         let most = u64::from(self.workers.max(ENOUGH_TASKS)) / tiles.max(1);
@@ -96,11 +97,11 @@ impl Lift {
     }
 }
 
-/// Lifts the tasks of one row, without packets, to tasks for all rows of a step. A call that says
-/// which rows it is for keeps them. One that writes only outputs is made for the wanted rows.
+/// Lifts the tasks of one row, without packets, to tasks for all rows of a step. A call that names
+/// its rows keeps them. A call that writes only outputs is made for the wanted rows.
 ///
 /// # Errors
-/// A tile that would have over 4 dimensions, or bounds over 32 bits.
+/// A tile that would have more than 4 dimensions, or bounds over 32 bits.
 pub fn lift(program: &mut Program, rows: u32) -> Result<(), GraphError> {
     program.rows = Some(rows);
     let mut of_buffers = vec![rows; program.buffers.len()];
@@ -129,7 +130,7 @@ fn writes_only_outputs(call: &Call, buffers: &[Buffer]) -> bool {
 /// The region of one row of an operand, for the rows of its call.
 ///
 /// # Errors
-/// As [`lift`].
+/// As for [`lift`].
 pub fn lifted(region: Region, kind: BufferKind, rows: CallRows) -> Result<Region, GraphError> {
     let lifted = match kind {
         BufferKind::Weight => Some(region),
@@ -143,7 +144,7 @@ pub fn lifted(region: Region, kind: BufferKind, rows: CallRows) -> Result<Region
     })
 }
 
-/// A tensor with so many rows; weights and states have none.
+/// Returns a tensor with this many rows; weights and states have none.
 pub(super) fn with_rows(tensor: &Buffer, rows: u32) -> Buffer {
     let mut lifted = tensor.clone();
     if has_rows(tensor.kind) {
@@ -157,7 +158,7 @@ pub const fn has_rows(kind: BufferKind) -> bool {
     !matches!(kind, BufferKind::Weight | BufferKind::State)
 }
 
-/// Lifts an operand on a buffer of this kind. A local has the rows of its task alone.
+/// Lifts an operand on a buffer of this kind. A local has only the rows of its task.
 pub(super) fn operand(operand: &mut Operand, kind: BufferKind, rows: CallRows) -> Result<(), GraphError> {
     operand.region = lifted(operand.region, kind, rows)?;
     Ok(())

@@ -44,12 +44,12 @@ const MOST_WORKERS: u32 = 65_536;
 pub(crate) const HONOURED: [&str; 11] =
     ["workers", "tiles", "queue", "assign", "steps", "rows", "weights", "cache", "fusion", "fuse", "limits"];
 
-/// A program and where its ops come from.
+/// A program, and the origin of its ops.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Lowered {
     /// The program, not verified.
     pub program: Program,
-    /// The call of the source each of [`Program::ops`] comes from.
+    /// The source call from which each of [`Program::ops`] comes.
     pub op_sites: Vec<u32>,
     /// The floats and flags it was made with.
     pub constants: Constants,
@@ -95,8 +95,8 @@ pub fn lower_with(graph: &Graph, instance: &Instance, schedule: &Schedule) -> Re
     Ok(Lowered { program, op_sites, constants: unrolled.constants, decided })
 }
 
-/// The program's record of an instruction: tensor operands in order, results last; then the scalar
-/// parameters.
+/// Returns the program's record of an instruction: tensor operands in order, results last; then the
+/// scalar parameters.
 pub fn instruction(signature: &Signature) -> Instruction {
     let mut operands = Vec::new();
     let mut params = Vec::new();
@@ -149,8 +149,8 @@ fn check_schedule(graph: &Graph, schedule: &Schedule) -> Result<(), Vec<GraphErr
     if errors.is_empty() { Ok(()) } else { Err(errors) }
 }
 
-/// A finding where a tile is set for an instruction whose tiles have fixed sizes, or that has one
-/// task.
+/// Returns an error if a tile is set for an instruction whose tiles have fixed sizes, or that has a
+/// single task.
 fn without_tile(graph: &Graph, name: &str) -> Option<GraphError> {
     let settable =
         |signature: &&Signature| signature.grid.iter().any(|grid| tile::free_tile(signature, grid).is_some());

@@ -43,14 +43,14 @@ impl Owners {
         tile
     }
 
-    /// The number of a tile's set; `None` where it touches no state.
+    /// Returns the number of a tile's set; `None` if it touches no state.
     pub fn of(&self, tile: Tile) -> Option<u32> {
         self.same.contains_key(&tile).then(|| self.numbers.get(&self.first(tile)).copied().unwrap_or(0))
     }
 }
 
-/// Whether two regions may share elements, each at a position of its own: the accesses may be of
-/// different steps. A bound that moves with the position meets everything.
+/// Whether two regions may share elements, each at a position of its own: the accesses may be in
+/// different steps. A bound that moves with the position overlaps everything.
 fn overlap(a: &Region, b: &Region) -> bool {
     a.intervals().iter().zip(b.intervals()).all(|(a, b)| {
         let moves = [a.lo, a.hi, b.lo, b.hi].iter().any(|bound| bound.pos);

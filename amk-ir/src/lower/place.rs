@@ -29,7 +29,7 @@ pub(super) fn place(program: &Program, ops: &[TiledOp], schedule: &Schedule) -> 
     Queues::Static(queues)
 }
 
-/// The worker with the fewest bytes, which gets `more`; ties go round from `turn` on.
+/// Returns the worker with the fewest bytes and adds `more` to it; ties rotate, starting at `turn`.
 fn least(loads: &mut BTreeSet<(u64, usize)>, turn: usize, more: u64) -> usize {
     let fewest = loads.first().map_or(0, |(bytes, _)| *bytes);
     let tied = loads.range((fewest, turn)..=(fewest, usize::MAX)).next().or_else(|| loads.first());
@@ -49,7 +49,7 @@ fn weight_bytes(program: &Program, task: &Task) -> u64 {
     weights.fold(1, u64::saturating_add)
 }
 
-/// Where part `n` of so many even parts of `units` begins.
+/// Returns the start of part `n` when `units` are divided evenly into `parts`.
 pub(super) fn share(units: i64, n: i64, parts: i64) -> i64 {
     (i128::from(units) * i128::from(n) / i128::from(parts)) as i64
 }
@@ -60,11 +60,11 @@ pub fn even(units: u32, workers: u32) -> Vec<Range<u32>> {
     (0..workers).map(|n| cut(n)..cut(n + 1)).collect()
 }
 
-/// `units` in order; those that do not divide go to the first workers of `order`, which has all of
-/// them. A worker is given so many fewer as it is `charged`.
+/// Distributes `units` in order; the remainder goes to the first workers of `order`, which lists
+/// all of them. A worker gets fewer units by the number that it is `charged`.
 pub fn level(units: u32, order: &[usize], charged: &[u32]) -> Vec<Range<u32>> {
     let charge = |worker: usize| charged.get(worker).copied().unwrap_or(0);
-    // All get units up to the level that they would fill, then the first one more each.
+    // All get units up to the common level, then the first ones get one more each.
     let filled =
         |level: u32| -> u64 { order.iter().map(|&worker| u64::from(level.saturating_sub(charge(worker)))).sum() };
     let (mut low, mut high) = (0, units.saturating_add(charged.iter().copied().max().unwrap_or(0)));

@@ -1,4 +1,5 @@
-//! Reasons in words, each once: what holds in every iteration of a loop is one line.
+//! Reasons as text, without duplicates: a reason that holds in every iteration of a loop is one
+//! line.
 
 use core::fmt::Write;
 use std::collections::{BTreeMap, BTreeSet};

@@ -31,9 +31,9 @@ pub(super) struct TiledOp {
     pub(super) tasks: Range<usize>,
     /// Tile numbers of each task in the lead call's grid, by grid variable.
     pub(super) coordinates: Vec<BTreeMap<String, i64>>,
-    /// How each grid variable of the lead call is cut.
+    /// The tiling of each grid variable of the lead call.
     pub(super) axes: Vec<Vec<Range<i64>>>,
-    /// The rows of each task of a tile; none where steps have one row.
+    /// The rows of each task of a tile; empty if steps have one row.
     pub(super) blocks: Vec<CallRows>,
 }
 
@@ -111,7 +111,7 @@ fn tile_group(
     Ok(())
 }
 
-/// How each grid variable of the lead call is cut.
+/// The tiling of each grid variable of the lead call.
 fn group_axes(graph: &Graph, unrolled: &Unrolled, group: &Group, schedule: &Schedule) -> Result<Vec<Axis>, GraphError> {
     let call = &unrolled.calls[group.members[group.lead].call];
     let found = signature(graph, call).and_then(|signature| {
@@ -122,7 +122,7 @@ fn group_axes(graph: &Graph, unrolled: &Unrolled, group: &Group, schedule: &Sche
     found.map_err(|error| error.at(call.site))
 }
 
-/// Findings where a tile size of the schedule does not divide the extent, one an instruction.
+/// Errors for tile sizes of the schedule that do not divide the extent, one per instruction.
 fn set_tiles(graph: &Graph, unrolled: &Unrolled, groups: &[Group], schedule: &Schedule) -> Vec<GraphError> {
     let sizes = schedule.tiles.iter().filter_map(|(name, tile)| match tile {
         Tile::Size(size) => Some((name.as_str(), i64::from(*size))),
@@ -134,7 +134,7 @@ fn set_tiles(graph: &Graph, unrolled: &Unrolled, groups: &[Group], schedule: &Sc
 
 fn set_tile(graph: &Graph, leads: &[&PlannedCall], name: &str, size: i64) -> Option<GraphError> {
     let called = leads.iter().filter_map(|call| Some((signature(graph, call).ok()?, *call)));
-    // The extents that are cut, each with the first call where it is.
+    // The tiled extents, each with the first call that is tiled along it.
     let mut extents: BTreeMap<i64, &str> = BTreeMap::new();
     for (signature, call) in called.filter(|(signature, _)| signature.name == name) {
         for grid in signature.grid.iter().filter(|grid| free_tile(signature, grid).is_some()) {
@@ -183,12 +183,12 @@ fn product(axes: &[Vec<Range<i64>>]) -> Vec<(Vec<i64>, Vec<Range<i64>>)> {
     })
 }
 
-/// What a task covers of its group's calls.
+/// The part of its group's calls that a task covers.
 #[derive(Clone, Copy)]
 struct Part<'a> {
     /// The cuts of each grid variable.
     axes: &'a [Vec<Range<i64>>],
-    /// The task's cut of each.
+    /// The task's range of each.
     cuts: &'a [Range<i64>],
     rows: Option<CallRows>,
 }
@@ -290,8 +290,8 @@ impl Buffers {
         BufferId::from(self.all.len() - 1)
     }
 
-    /// The buffers that tasks use (some tensors have local copies alone), and renumbers the tasks'
-    /// operands.
+    /// Returns the buffers that tasks use (some tensors have only local copies), and renumbers the
+    /// tasks' operands.
     fn used(self, tasks: &mut [Task]) -> Vec<Buffer> {
         let mut used = vec![false; self.all.len()];
         let operands = |tasks: &mut [Task], visit: &mut dyn FnMut(&mut Operand)| {

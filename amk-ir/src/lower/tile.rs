@@ -1,4 +1,4 @@
-//! Tiles: one call cut by its own tile and task clauses.
+//! Tiles: one call split by its own tile and task clauses.
 
 use super::bound;
 use super::place::share;
@@ -18,9 +18,9 @@ use std::ops::Range;
 pub struct Cut {
     /// Tasks along a tiled dimension, at most.
     pub workers: u32,
-    /// Tiles begin at multiples of this many elements where the tile's size is free.
+    /// If the size of the tile is free, tiles begin at multiples of this many elements.
     pub unit: u32,
-    /// The size of the tile where it is free.
+    /// The size of the tile, if it is free.
     pub tile: Tile,
 }
 
@@ -72,11 +72,11 @@ pub fn parts(graph: &Graph, unrolled: &Unrolled, call: &PlannedCall, cut: Cut) -
     envs.iter().map(|env| part(unrolled, signature, call, env)).collect()
 }
 
-/// How [`parts`] cuts a call whose grid is one variable that steps by a tile of free size; `None`
-/// for any other grid.
+/// Returns how [`parts`] tiles a call whose grid is one variable that steps by a tile of free size;
+/// `None` for any other grid.
 ///
 /// # Errors
-/// A grid that has no value.
+/// A grid without a value.
 pub fn cuts(graph: &Graph, call: &PlannedCall, cut: Cut) -> Result<Option<Vec<Range<i64>>>, GraphError> {
     let signature = signature(graph, call)?;
     let [grid] = &signature.grid[..] else { return Ok(None) };
@@ -84,11 +84,11 @@ pub fn cuts(graph: &Graph, call: &PlannedCall, cut: Cut) -> Result<Option<Vec<Ra
     Ok(tile.map(|_| axis.cuts()))
 }
 
-/// Cuts a call into tasks at the given `cuts`. `None` where the grid is not one variable that steps
-/// by a tile of free size, or where the cuts do not cover its extent in order.
+/// Splits a call into tasks at the given `cuts`. `None` if the grid is not one variable that steps
+/// by a tile of free size, or if the cuts do not cover its extent in order.
 ///
 /// # Errors
-/// A grid or a region that has no value.
+/// A grid or a region without a value.
 pub fn parts_at(
     graph: &Graph,
     unrolled: &Unrolled,
@@ -120,8 +120,8 @@ fn at_cut(env: &BTreeMap<String, i64>, grid: &GridSig, tile: Option<&str>, cut: 
     env
 }
 
-/// The name of the tile that a grid variable steps by, where its size is free, and how the variable
-/// is cut.
+/// Returns the name of the tile that a grid variable steps by, if its size is free, and the tiling
+/// of the variable.
 pub(super) fn axis<'s>(
     signature: &'s Signature,
     grid: &'s GridSig,
@@ -166,7 +166,7 @@ pub(super) fn signature<'g>(graph: &'g Graph, call: &PlannedCall) -> Result<&'g 
     graph.signatures.get(call.signature).ok_or_else(missing)
 }
 
-/// A grid variable cut into `parts` at multiples of `step`, of which `0..extent` has `units`.
+/// A grid variable divided into `parts` at multiples of `step`, of which `0..extent` has `units`.
 pub(super) struct Axis {
     extent: i64,
     step: i64,
@@ -182,7 +182,7 @@ impl Axis {
         Self { extent, step, units, parts: units.min(i64::from(workers)).max(1) }
     }
 
-    /// A cut each `step`, which divides the extent.
+    /// Tiles of `step` elements, which divides the extent.
     fn each(extent: i64, step: i64) -> Self {
         let units = (extent / step).max(0);
         Self { extent, step, units, parts: units }
@@ -201,7 +201,7 @@ impl Axis {
     }
 }
 
-/// A grid variable whose steps the instruction sets itself.
+/// A grid variable whose step is fixed by the instruction.
 pub(super) fn stepped(signature: &Signature, grid: &GridSig, call: &PlannedCall) -> Result<Axis, GraphError> {
     let value = |expr| grid_value(signature, call, expr);
     let (extent, step) = (value(&grid.extent)?, value(&grid.step)?);
@@ -214,7 +214,7 @@ pub(super) fn stepped(signature: &Signature, grid: &GridSig, call: &PlannedCall)
     Ok(Axis::each(extent, step))
 }
 
-/// The tile that a grid variable steps by, where its size is free.
+/// Returns the tile that a grid variable steps by, if its size is free.
 pub(super) fn free_tile<'s>(signature: &'s Signature, grid: &GridSig) -> Option<&'s TileSig> {
     signature.tiles.iter().find(|tile| matches!(&grid.step, Expr::Name(name) if *name == tile.name))
 }

@@ -1,4 +1,4 @@
-//! Why calls were not fused.
+//! The reasons why calls were not fused.
 
 use super::reasons::Iteration;
 use crate::program::BufferKind;
@@ -11,24 +11,25 @@ use core::fmt::{self, Display, Formatter};
 pub struct Refused {
     /// The call in [`super::unroll::Unrolled::calls`].
     pub call: usize,
-    /// The iteration of the loops that it is in.
+    /// Its iteration of the enclosing loops.
     pub iteration: Iteration,
     /// Its instruction.
     pub op: String,
     /// Where it would have gone.
     pub into: FuseInto,
-    /// Why it did not.
+    /// The reason.
     pub because: Unfused,
 }
 
-/// Why a call was not fused. Calls are named by their instructions.
+/// The reason why a call was not fused. Calls are named by their instructions.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Unfused {
-    /// It could be, but the schedule does not ask for it.
+    /// It could be fused, but the schedule does not ask for it.
     NotAsked,
     /// It has hand-written signals or waits.
     HandWritten,
-    /// It is not one tile of each operand, cut by one grid variable, to one tile of its result.
+    /// It does not map one tile of each operand, along one grid variable, to one tile of its
+    /// result.
     NotElementWise,
     /// It reads no result of another call.
     NoProducer,
@@ -56,12 +57,12 @@ pub enum Unfused {
         /// The producer.
         producer: String,
     },
-    /// The producer is not cut along one grid variable.
+    /// The producer is not tiled along one grid variable.
     NoTiles {
         /// The producer.
         producer: String,
     },
-    /// The producer is cut along another extent.
+    /// The producer is tiled along another extent.
     Extents {
         /// The producer.
         producer: String,
@@ -75,7 +76,7 @@ pub enum Unfused {
         /// The producer.
         producer: String,
     },
-    /// A value that passes between the calls is not cut by their common tile.
+    /// A value that passes between the calls is not tiled by their common tile.
     TilesDisagree {
         /// The call that cuts it otherwise.
         call: String,
@@ -95,14 +96,14 @@ pub enum Unfused {
         /// The value that it shares with them.
         value: String,
     },
-    /// The task would make more calls than a task may.
+    /// The task would make more calls than allowed.
     TooLong {
         /// Calls of the task.
         calls: usize,
         /// Calls that a task may make.
         most: usize,
     },
-    /// Its result is needed outside of the tasks that would repeat it.
+    /// Its result is needed outside the tasks that would repeat it.
     Kept {
         /// The result.
         value: String,

@@ -49,7 +49,7 @@ pub struct PlannedCall {
     pub waits: Vec<WaitMap>,
 }
 
-/// An operand: a tensor and the spans a task covers.
+/// An operand: a tensor and the spans that a task covers.
 pub struct PlannedOperand {
     /// The whole tensor.
     pub tensor: TensorId,
@@ -143,9 +143,10 @@ fn instance_dims(graph: &Graph, instance: &Instance) -> Result<BTreeMap<String, 
     if errors.is_empty() { Ok(dims) } else { Err(errors) }
 }
 
-/// Whether a call reads all positions of heads up to its own, or the last of them: behind the first
-/// dimension there is one that begins at the same position in all steps, or at `max(0, pos - ..)`,
-/// and ends at the call's own. Without heads it is a sequence of inputs, as a convolution's.
+/// Whether a call reads all positions of heads up to its own, or the last of them: after the first
+/// dimension there is one whose interval begins at the same position in all steps, or at
+/// `max(0, pos - ..)`, and ends at the call's own position. Without heads, the state is a sequence
+/// of inputs, such as a convolution's.
 fn is_cache(region: &[Span]) -> bool {
     let is_last = |lo: &Expr| matches!(lo, Expr::Binary(Op::Max, ..));
     let is_past = |span: &Span| matches!(span, Span::Range { lo, hi } if (!moves(lo) || is_last(lo)) && moves(hi));
@@ -217,7 +218,7 @@ impl<'g> Unroller<'g> {
         }
     }
 
-    /// Notes a value; an expression that has none is refused where it is used.
+    /// Records a value; an expression without one is refused where it is used.
     fn dim_field(&mut self, path: String, value: &Expr) {
         let value = self.number(value).ok().and_then(|value| u64::try_from(value).ok());
         self.out.constants.dims.extend(value.map(|value| (path, value)));

@@ -11,7 +11,7 @@ pub const CACHES: [DType; 3] = [DType::F32, DType::BF16, DType::E4M3];
 pub const MOST_RING_SLOTS: u32 = 6;
 /// KiB that a worker is charged at most.
 const MOST_LATE: u32 = 4096;
-/// KiB that splitting columns has to save at most.
+/// Maximum value of `split_k`, in KiB.
 const MOST_SPLIT_K: u32 = 4096;
 /// KiB that the L2 cache holds for a worker at most.
 const MOST_LOOKAHEAD: u32 = 512;
@@ -36,8 +36,8 @@ pub fn range(field: &str) -> Option<RangeInclusive<u32>> {
 }
 
 impl PartialSchedule {
-    /// A field that only the CPU VM honours and one that only devices honour, where both are set:
-    /// no VM runs such a schedule.
+    /// Returns a field that only the CPU VM honours and one that only devices honour, if both are
+    /// set: no VM runs such a schedule.
     pub fn for_no_vm(&self) -> Option<(&'static str, &'static str)> {
         let Self { tiles, queue, assign, steps, weights, fuse, .. } = self;
         let on_a_cpu = [

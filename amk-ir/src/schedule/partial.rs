@@ -1,4 +1,4 @@
-//! Schedules in which fields are left open, and what differs between two.
+//! Schedules with unset fields, and the differences between two schedules.
 
 use super::{Assign, ExchangeBy, Fusion, QueuePolicy, Ring, RowSchedule, Schedule, Tile};
 use crate::DType;
@@ -7,8 +7,8 @@ use core::fmt::{self, Debug, Display, Formatter};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// Fields of a [`Schedule`] that someone has set; the others are the VM's own. This is what
-/// `schedule(..)` of a function or an instance and a schedule in JSON say.
+/// The fields of a [`Schedule`] that have been set; the others are the VM's own. `schedule(..)` of
+/// a function or an instance and a schedule in JSON have this form.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PartialSchedule {
@@ -124,8 +124,8 @@ impl PartialSchedule {
         }
     }
 
-    /// Without the fields that only a device honours: what a build verifies of a function's
-    /// schedule.
+    /// Returns the schedule without the fields that only a device honours: the part of a function's
+    /// schedule that a build verifies.
     pub fn without_device_fields(&self) -> Self {
         let (late, split_k) = (None, None);
         Self { splits: None, run: None, late, split_k, ring: PartialRing::default(), exchange: None, ..self.clone() }
@@ -217,8 +217,8 @@ impl Schedule {
         found
     }
 
-    /// The first field outside of `honoured` that differs from a VM's own schedule: the VM has to
-    /// refuse it.
+    /// Returns the first field outside `honoured` that differs from a VM's own schedule, which the
+    /// VM must refuse.
     pub fn unhonoured(&self, own: &Self, honoured: &[&str]) -> Option<Changed> {
         self.changes(own).into_iter().find(|changed| !honoured.contains(&changed.field))
     }

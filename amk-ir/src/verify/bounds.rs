@@ -4,8 +4,8 @@
 /// more slowly: a test compares them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
-    /// Steps that a simulation takes to see how far workers run ahead of each other (L5, L9); at
-    /// least 2.
+    /// Number of steps for which a simulation follows how far workers run ahead of each other (L5,
+    /// L9); at least 2.
     pub horizon: u32,
     /// Whether every position is checked, rather than one of each period (L7).
     pub every_position: bool,

@@ -45,8 +45,8 @@ impl Budget {
         }
     }
 
-    /// Takes units for work of a kind; whether they were left. What is asked for first beyond the
-    /// budget is remembered.
+    /// Takes units for a kind of work; returns whether they were available. The first request that
+    /// exceeds the budget is remembered.
     pub(super) fn spend(&mut self, units: u64, on: TooMuch) -> bool {
         if self.exceeded.is_some() {
             return false;
@@ -62,7 +62,7 @@ impl Budget {
         self.exceeded.is_some()
     }
 
-    /// Notes what used the budget up, if something did.
+    /// Reports what exhausted the budget, if it is exhausted.
     pub(super) fn report(self, found: &mut Found) {
         if let Some(what) = self.exceeded {
             found.push(Violation::TooMuch(what));

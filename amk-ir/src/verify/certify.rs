@@ -1,4 +1,4 @@
-//! Writes down what the acceptance of a program rests on.
+//! Writes the evidence for the acceptance of a program.
 
 use super::meet::longest_launch;
 use super::packets::PacketEdges;
@@ -15,7 +15,7 @@ use core::fmt;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Why an accepted program has no certificate.
+/// The reasons why an accepted program has no certificate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoCertificate {
     /// It has tables: the certificate would be one for each routing.
@@ -41,11 +41,11 @@ impl std::error::Error for NoCertificate {}
 /// Pairs of accesses that are compared.
 const MOST_PAIRS: u64 = 1 << 26;
 
-/// The certificate of an accepted program, in an order that depends on nothing else.
+/// Returns the certificate of an accepted program, in a deterministic order.
 ///
 /// # Errors
-/// [`NoCertificate`] for programs with tables, and for those with so many accesses of one buffer
-/// that no checker would compare them.
+/// [`NoCertificate`] for programs with tables, and for those with too many accesses of one buffer
+/// for a checker to compare.
 pub fn certify(verified: &Verified) -> Result<Certificate, NoCertificate> {
     let program = verified.program();
     if !program.tables.is_empty() {
@@ -188,7 +188,7 @@ impl Verifier {
         traps
     }
 
-    /// Traps of one task, with as short a horizon as each of the tasks `behind` needs.
+    /// Traps of one task, each with the shortest horizon that the tasks `behind` need.
     fn trap(
         &mut self,
         program: &Program,
@@ -256,7 +256,7 @@ fn meetings(
     meetings
 }
 
-/// As [`meetings`] of two buffers that share bytes. `None` where finding out is too much work.
+/// Like [`meetings`] for two buffers that share bytes. `None` if it would be too much work.
 fn byte_meetings(
     program: &Program,
     accesses: [&Access; 2],

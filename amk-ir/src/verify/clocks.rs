@@ -1,11 +1,13 @@
 //! Happens-before by vector clocks over the queues.
 //!
-//! The clock of a task says how many tasks of each queue, over all steps, have finished whenever it
-//! starts. A wait for all signals of a counter brings the componentwise maximum over the tasks that
-//! signal it; a wait for `t` of `n` brings the `t`-th smallest in each component. Tasks that share
-//! their waits share one clock, so memory and time grow with counters rather than with tasks.
+//! The clock of a task states how many tasks of each queue, over all steps, have finished whenever
+//! it starts. A wait for all signals of a counter gives the componentwise maximum over the tasks
+//! that signal it; a wait for `t` of `n` gives the `t`-th smallest in each component. Tasks with
+//! the same waits share one clock, so memory and time grow with counters rather than with tasks.
 //!
-//! Clocks never claim an order that is not there. They miss some: of partial waits in circles, of
+//! Clocks never claim an order that does not exist. They miss some: orders that follow from cycles
+//! of partial waits, from counters that later steps can confuse, and from ticket workers that are
+//! all blocked; these are decided by [`simulation`](super::simulate) if a race depends on them.
 //! counters that later steps can confuse, and of ticket workers that are all blocked; those are
 //! decided by [`simulation`](super::simulate) where a race depends on them.
 
@@ -46,7 +48,8 @@ pub(super) struct Clocks {
     chains: u32,
     /// The order in which tasks of one step can run.
     topological: Vec<u32>,
-    /// Per counter, then per packet set: what its signals bring, of the copy in work.
+    /// The contribution of the signals of each counter, then of each packet set, in the current
+    /// copy.
     joins: Vec<Join>,
     /// Counters whose signals of two steps can mix.
     confusable: Vec<bool>,
@@ -54,8 +57,8 @@ pub(super) struct Clocks {
     most: usize,
     /// Numbers that partial waits have examined.
     partial_work: u64,
-    /// The last task of each chain, for tickets; and chains with their last task then, those that
-    /// were longest ago first.
+    /// The last task of each chain, for tickets; and chains with their last task at that time,
+    /// least recently continued first.
     tails: Vec<u32>,
     idle: VecDeque<(u32, u32)>,
     /// Recent joins of two clocks.
@@ -87,8 +90,8 @@ impl Clocks {
         self.partial_work = 0;
     }
 
-    /// Finds counters that do not keep their steps apart by waits and queues alone: packets may
-    /// differ from step to step.
+    /// Finds counters whose steps are not separated by waits and queues alone: packets may differ
+    /// from step to step.
     pub(super) fn distrust_by_steps(&mut self, sync: &Sync, copies: u32, simulation: &mut Simulation, most: usize) {
         self.trust_counters(sync);
         let packets = [Rc::default()];
@@ -109,8 +112,8 @@ impl Clocks {
             Mode::Tickets(_) => self.topological.extend_from_slice(order.sync.queues.row(0)),
         }
         self.pass(order, copies);
-        // Dropping the order of one counter can make another one confusable. Long chains of that
-        // are cut short.
+        // Dropping the order of one counter can make another one confusable. Long chains of such
+        // effects are truncated.
         const ROUNDS: u32 = 8;
         for round in 0.. {
             if copies == 1 || order.sync.mode != Mode::Queues || !self.mark_confusable(order) {
@@ -123,7 +126,7 @@ impl Clocks {
         }
     }
 
-    /// Whether the clocks needed more numbers than they may have; then they are not complete.
+    /// Whether the clocks exceeded their budget of numbers, in which case they are incomplete.
     pub(super) fn is_full(&self) -> bool {
         self.data.len() > self.most
     }
@@ -225,8 +228,8 @@ impl Clocks {
         None
     }
 
-    /// The last task of a chain, if it has finished in the clock `base`: of the chain that was
-    /// continued longest ago.
+    /// Returns the last task of a chain if it has finished in the clock `base`, for the least
+    /// recently continued chain.
     fn idle_tail(&mut self, base: ClockId) -> Option<u32> {
         loop {
             let &(chain, task) = self.idle.front()?;
@@ -255,7 +258,7 @@ impl Clocks {
         place
     }
 
-    /// Adds a task that has finished to what its signals bring.
+    /// Adds a finished task to the contribution of its signals.
     fn finish(&mut self, order: Order<'_>, task: u32, step: u32) {
         let counters = order.sync.counters();
         let signals = order.sync.signals.row(task).iter().copied();
@@ -296,7 +299,7 @@ impl Clocks {
         self.spans.len() as u32 - 1
     }
 
-    /// A copy of a clock that has room for all chains there are.
+    /// Returns a copy of a clock with components for all existing chains.
     fn widen(&mut self, clock: ClockId) -> ClockId {
         let (start, end) = self.spans[clock as usize];
         let wider = self.allocate();
@@ -305,8 +308,8 @@ impl Clocks {
         wider
     }
 
-    /// Raises a clock to at least `from` in each component; the clock, which may have moved for
-    /// more room.
+    /// Raises a clock to at least `from` in each component; returns the clock, which may have moved
+    /// to grow.
     fn raise(&mut self, clock: ClockId, from: ClockId) -> ClockId {
         let (from_start, from_end) = self.spans[from as usize];
         let (start, end) = self.spans[clock as usize];
@@ -380,19 +383,20 @@ impl Clocks {
         Some(clock)
     }
 
-    /// Tasks of a chain that have finished when this instance has; 0 as long as it has no place.
+    /// The number of tasks of a chain that have finished when this instance has; 0 as long as it
+    /// has no place.
     fn finished(&self, instance: usize, chain: u32) -> u32 {
         let base = self.clock(self.bases[instance]).get(chain as usize).copied().unwrap_or(0);
         let place = self.places[instance];
         if place.chain == chain { base.max(place.position + 1) } else { base }
     }
 
-    /// Marks counters where a signal of a step can come before all signals of the step before;
-    /// whether there are new ones.
+    /// Marks counters for which a signal of a step can precede some signals of the previous step;
+    /// returns whether there are new ones.
     ///
-    /// Until the first such signal of an execution every wait means what the clocks take it to
-    /// mean. So if the clocks order all signals of a step before each of the next, there is no
-    /// first one.
+    /// Until the first such signal of an execution, every wait means what the clocks assume. So if
+    /// the clocks order all signals of a step before each signal of the next, there is no first
+    /// one.
     fn mark_confusable(&mut self, order: Order<'_>) -> bool {
         let mut new = false;
         for counter in 0..order.sync.counters() {
@@ -442,12 +446,12 @@ impl Clocks {
         self.bases[self.instance(task, step)]
     }
 
-    /// Whether what is at `place` has finished in the clock `base` of a task that is at `at`.
+    /// Whether the task at `place` has finished in the clock `base` of a task at `at`.
     pub(super) fn reaches(&self, place: Place, base: ClockId, at: Place) -> bool {
         self.in_base(place, base) || (place.chain == at.chain && place.position < at.position)
     }
 
-    /// As `reaches`, for every task with the clock.
+    /// Like `reaches`, for every task with the clock.
     pub(super) fn in_base(&self, place: Place, base: ClockId) -> bool {
         self.clock(base).get(place.chain as usize).is_some_and(|&finished| finished > place.position)
     }
@@ -490,7 +494,7 @@ fn max_into(into: &mut [u32], from: &[u32]) {
     }
 }
 
-/// Whether `a` is at most `b` in each component; what a shorter clock lacks is zero.
+/// Whether `a` is at most `b` in each component; missing components of a shorter clock are zero.
 fn below(a: &[u32], b: &[u32]) -> bool {
     let (common, rest) = a.split_at(a.len().min(b.len()));
     common.iter().zip(b).all(|(a, b)| a <= b) && rest.iter().all(|&a| a == 0)

@@ -1,8 +1,8 @@
 //! AMK02xx: every task runs.
 //!
-//! One step is enough: when all tasks of the steps before have run, their signals alone bring each
-//! counter to where a launch's start would have it, and signals that come early can only help.
-//! Packets wait for the words of their own step.
+//! One step is enough: when all tasks of the previous steps have run, their signals bring each
+//! counter to its state at the start of a launch, and early signals can only help. Packets wait for
+//! the words of their own step.
 
 use super::found::{Found, KEPT_PER_CODE};
 use super::simulate::{Run, Simulation};
@@ -29,14 +29,14 @@ pub(super) fn check_thresholds(program: &Program, sync: &Sync, found: &mut Found
     }
 }
 
-/// Counts are compared by their wrapping difference, which the signals of a launch must not fill;
-/// where its steps wait for each other, or their number is the VM's to bound, the signals of two
-/// steps.
+/// Counts are compared by their wrapping difference, which the signals of a launch must not exceed;
+/// if its steps wait for each other, or the VM bounds their number, the signals of two steps must
+/// not.
 fn wraps(fan_in: u64, program: &Program) -> bool {
     fan_in.saturating_mul(steps_that_count(program).into()) >= 1 << 31
 }
 
-/// The steps whose signals may have come when a count is compared.
+/// The number of steps whose signals may have arrived when a count is compared.
 pub(super) fn steps_that_count(program: &Program) -> u32 {
     if program.steps == Steps::Pipelined { program.positions.max(2) } else { 2 }
 }
@@ -77,8 +77,8 @@ impl Deadlock {
         false
     }
 
-    /// With one resident worker each wait must be satisfied by earlier tickets; then it is with any
-    /// number of them.
+    /// With one resident worker each wait must be satisfied by earlier tickets; then it is for any
+    /// number of workers.
     fn check_tickets(&mut self, order: Order<'_>, position: u32, found: &mut Found) -> bool {
         let mut holds = true;
         let mut reported = 0;
@@ -106,8 +106,9 @@ impl Deadlock {
             && packets.reads.row(id).iter().all(|&set| packets.writers.row(set).iter().all(|&t| self.ran[t as usize]))
     }
 
-    /// Why `id` cannot start yet: one link for each task that could end a wait that does not hold.
-    /// What `expanded` holds already, counters and then packet sets, leads to no new task.
+    /// The reasons why `id` cannot start yet: one link for each task that could satisfy an
+    /// unsatisfied wait. The counters, and then the packet sets, that are already in `expanded`
+    /// lead to no new task.
     fn links(&self, order: Order<'_>, id: u32, expanded: &mut [bool]) -> Vec<Link> {
         let (sync, packets) = (order.sync, order.packets(0));
         let mut links = Vec::new();

@@ -1,4 +1,4 @@
-//! The elements of a storage cut into cells, so that each access touches whole cells.
+//! The elements of a storage divided into cells, so that each access covers whole cells.
 
 use super::storage::{Access, bytes};
 use crate::{Buffer, BufferId, MAX_RANK, Program};
@@ -16,7 +16,7 @@ type Box = [(u32, u32); MAX_RANK];
 /// Reusable memory of a grid.
 #[derive(Default)]
 pub(super) struct Grid {
-    /// Cuts of each dimension; of the bytes in the first where buffers share them.
+    /// Cuts of each dimension; if buffers share bytes, cuts of the bytes in the first.
     cuts: [Vec<u64>; MAX_RANK],
     strides: [u32; MAX_RANK],
     cells: u32,
@@ -37,8 +37,8 @@ const MOST_RUNS: usize = 1 << 14;
 pub(super) const MOST_RUNS_OF_STORAGE: usize = 1 << 21;
 
 impl Grid {
-    /// Cuts the storage for accesses of the given steps; `false` where that would take far more
-    /// cells than accesses.
+    /// Divides the storage for accesses of the given steps; `false` if that would take far more
+    /// cells than there are accesses.
     pub(super) fn cut(
         &mut self,
         program: &Program,
@@ -134,7 +134,7 @@ impl Grid {
         self.cells
     }
 
-    /// Runs of bytes of all accesses, where buffers share them.
+    /// The number of runs of bytes of all accesses, if buffers share them.
     pub(super) fn runs(&self) -> u64 {
         self.runs.len() as u64
     }
@@ -151,8 +151,7 @@ impl Grid {
         }
     }
 
-    /// The first cell of an instance of an access, counted over steps; `None` where it has no
-    /// element.
+    /// The first cell of an instance of an access, counted over steps; `None` if it has no element.
     pub(super) fn first(&self, instance: usize) -> Option<u32> {
         if self.shared {
             return self.runs_of(instance).first().map(|&(start, _)| start as u32);
@@ -224,7 +223,7 @@ fn index_of(cuts: &[u64], cut: u64) -> u32 {
     cuts.partition_point(|&known| known < cut) as u32
 }
 
-/// Adds the runs of bytes of a tile of a placed buffer; `false` where they are too many.
+/// Adds the runs of bytes of a tile of a placed buffer; `false` if there are too many.
 pub(super) fn byte_runs(buffer: &Buffer, access: &Access, position: u32, runs: &mut Vec<(u64, u64)>) -> bool {
     let mut tile = [(0u64, 1u64); MAX_RANK];
     let mut extents = [1u64; MAX_RANK];

@@ -1,4 +1,4 @@
-//! Whether one task always finishes before another starts, decided exactly; and if not, why not.
+//! Decides exactly whether one task always finishes before another starts, and if not, why not.
 
 use super::budget::Budget;
 use super::clocks::Clocks;
@@ -12,7 +12,7 @@ use crate::{Program, Wait};
 use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
-/// After so many races a program is wrong enough.
+/// After this many races the search stops.
 const MOST_RACES: usize = 64;
 /// An access in a step of the launch.
 #[derive(Clone, Copy)]
@@ -21,7 +21,7 @@ pub(super) struct Event<'a> {
     pub(super) step: u32,
 }
 
-/// Decides on order in one run, and caches what it has found so far.
+/// Decides on orders in one run, and caches the results.
 pub(super) struct Judge<'a> {
     pub(super) program: &'a Program,
     pub(super) order: Order<'a>,
@@ -35,16 +35,16 @@ pub(super) struct Judge<'a> {
     pub(super) longest: u32,
     pub(super) runs: HashMap<Run, Vec<(u32, u32)>>,
     pub(super) seen: HashSet<[u32; 8]>,
-    /// Copies of the step that a simulation may take to see how far workers run ahead.
+    /// Number of copies of the step that a simulation may take to follow how far workers run ahead.
     pub(super) horizon: u32,
-    /// Copies of the step that the clocks know.
+    /// Number of copies of the step that the clocks cover.
     pub(super) clock_copies: u32,
     pub(super) races: usize,
 }
 
 impl<'a> Judge<'a> {
-    /// Steps that are further apart are taken to be as far apart as this: what is ordered then is
-    /// so later (L4).
+    /// Steps further apart are treated as this far apart: what is ordered then stays ordered later
+    /// (L4).
     fn furthest(&self) -> u32 {
         self.horizon.saturating_sub(2).max(1)
     }
@@ -139,11 +139,11 @@ impl<'a> Judge<'a> {
         self.clocks.before(a, 0, b, distance.min(self.clock_copies - 1)) || self.fails(a, b, distance).is_none()
     }
 
-    /// Whether `b` of `distance` steps later can start although `a` never finishes; the copies that
-    /// show it.
+    /// Whether `b`, `distance` steps later, can start although `a` never finishes; returns the
+    /// number of copies that show it.
     ///
-    /// The first step of a launch decides for all: an execution of later steps, without those
-    /// before, is one of the first.
+    /// The first step of a launch decides for all: an execution of later steps, without the
+    /// preceding ones, is an execution from the first.
     fn fails(&mut self, a: u32, b: u32, distance: u32) -> Option<u32> {
         let distance = distance.min(self.furthest());
         // A worker can be ahead of another by at most one step for each worker between them, or
@@ -153,7 +153,7 @@ impl<'a> Judge<'a> {
         let pipelined = self.longest > 1;
         let mut copies = if pipelined { (distance + 2).min(most) } else { 1 };
         loop {
-            // Beyond the budget the program is refused for that alone.
+            // Beyond the budget the program is refused for that reason alone.
             if !self.starts_without(a, b, distance, copies)? {
                 return None;
             }

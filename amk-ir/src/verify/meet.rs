@@ -1,10 +1,10 @@
-//! Where two tiles meet, for all pairs of positions at once.
+//! Positions at which two tiles overlap, for all pairs of positions at once.
 
 use crate::certificate::Period;
 use crate::{Bound, Program, Region, Steps};
 
-/// The position of the step `step` steps after one at `position`; `None` where no launch has it.
-/// Positions advance by one from step to step; a program for one position stays at it.
+/// Returns the position of the step `step` steps after one at `position`; `None` if no launch has
+/// it. Positions advance by one per step; a program for one position stays at it.
 pub(super) fn position_after(program: &Program, position: u32, step: u32) -> Option<u32> {
     match program.positions {
         1 => Some(0),
@@ -50,8 +50,8 @@ impl Meet {
             if meet.p.0 > meet.p.1 {
                 break; // whatever else is required
             }
-            // Two intervals meet where the larger start is below the smaller end. No start is below
-            // 0, so of an end behind the position its line alone counts.
+            // Two intervals overlap if the larger start is below the smaller end. No start is below
+            // 0, so for an end of the form `max(0, pos - c)` only its line matters.
             for (start, lo_p) in [(x.lo, true), (y.lo, false)] {
                 for (hi, hi_p) in [(x.hi, true), (y.hi, false)] {
                     start.lines().for_each(|lo| meet.require(lo, lo_p, hi, hi_p));
@@ -94,7 +94,7 @@ impl Meet {
         }
     }
 
-    /// The same where the first is at one of some positions, or at any.
+    /// Returns the same with the first access at one of these positions, or at any.
     pub(super) fn with_first_in(mut self, positions: Option<Period>) -> Self {
         if let Some(Period { first, last }) = positions {
             self.p = (self.p.0.max(first.into()), self.p.1.min(last.into()));
@@ -102,8 +102,8 @@ impl Meet {
         self
     }
 
-    /// Some positions at which the tiles meet, with `q - p` in the range; the one with the smallest
-    /// `q - p`, then `p`.
+    /// Returns positions at which the tiles overlap, with `q - p` in the range; those with the
+    /// smallest `q - p`, then the smallest `p`.
     pub(super) fn within(&self, from: i64, to: i64) -> Option<(u32, u32)> {
         let low = self.distance.0.max(self.q.0 - self.p.1).max(from);
         let high = self.distance.1.min(self.q.1 - self.p.0).min(to);

@@ -15,7 +15,7 @@ use core::fmt;
 pub struct Message {
     /// The code.
     pub code: Code,
-    /// The defect and what has it, in lower case and at most 90 columns as long as names are short.
+    /// The defect and its place, in lower case and at most 90 columns as long as names are short.
     pub headline: String,
     /// Facts: counts, tiles, why there is no order.
     pub notes: Vec<String>,
@@ -37,7 +37,7 @@ impl fmt::Display for Message {
 type Words = (String, Vec<String>, String);
 
 impl Violation {
-    /// The violation in words, with the names of the program that has it.
+    /// Renders the violation as text, with the names of its program.
     pub fn message(&self, program: &Program) -> Message {
         const WIDEST: usize = 90;
         let (mut headline, notes, help) = self.words(Names::of(program, 60));

@@ -13,128 +13,133 @@
 //!
 //! *Structure* (AMK01xx, `structure`): every reference exists; calls have the operands, accesses
 //! and parameters of their instructions; shapes are possible; tiles have the rank of their buffer,
-//! lie in it and do not cross, at every position; weights and inputs are not written; locals belong
-//! to one task; each task is queued once; no counter is named twice by a task; the target's
+//! lie inside it and do not cross, at every position; weights and inputs are not written; locals
+//! belong to one task; each task is queued once; a task names no counter twice; the target's
 //! capacities hold; outputs are covered (in `race`); only reads are early; float parameters are
 //! finite.
 //!
-//! *Deadlock* (AMK02xx, `deadlock`): thresholds are in 1 to the fan-in; a run of one step that lets
-//! every worker go as far as it can reaches every task. Waits are monotone (no signal makes a wait
-//! fail), so if one such run reaches a task, every maximal one does. One step is enough: after all
-//! tasks of the steps before, a counter is as at the start of a launch, and more signals can only
-//! help. With tickets each wait is satisfied by earlier tickets, so that the least unfinished
-//! ticket can always run, with one resident worker and with more.
+//! *Deadlock* (AMK02xx, `deadlock`): thresholds are between 1 and the fan-in; a run of one step in
+//! which every worker proceeds as far as it can reaches every task. Waits are monotone (no signal
+//! makes a wait fail), so if one such run reaches a task, every maximal one does. One step is
+//! enough: after all tasks of the previous steps, a counter is as at the start of a launch, and
+//! more signals can only help. With tickets each wait is satisfied by earlier tickets, so that the
+//! least unfinished ticket can always run, with one resident worker or more.
 //!
-//! *Races* (AMK03xx, AMK0404, AMK05xx; `race`, `pairs`): for any two accesses of one element, one a
-//! write, the first in the order of (step, task, call) has finished whenever the second starts.
-//! Elements are exact: tiles at every position, bytes where buffers share the arena. Operands of
-//! one call do not overlap if one is written. Early reads overlap no write of any task at any
-//! position.
+//! *Races* (AMK03xx, AMK0404, AMK05xx; `race`, `pairs`): for any two accesses of one element, at
+//! least one of them a write, the first in the order of (step, task, call) has finished whenever
+//! the second starts. Elements are exact: tiles at every position, and bytes if buffers share the
+//! arena. Operands of one call do not overlap if one is written. Early reads overlap no write of
+//! any task at any position.
 //!
 //! *Values* (AMK0301, AMK0402, AMK0403, AMK0501): in eager order the last write of each element
 //! read is to its own buffer, in the same step unless the buffer is kept between steps; at the end
 //! of a step outputs, states, weights and inputs have their own bytes; an element of a packet
-//! buffer is written once a step.
+//! buffer is written at most once per step.
 //!
-//! *Epochs* (AMK0502 to AMK0504): counters and packets are never reset. They can only confuse steps
-//! in the order of tasks: a wait of step `n` for `t` of a counter of fan-in `f` is a wait for
-//! `n*f + t` signals of any step. Two steps of signals fit in the wrapping difference of 32 bits.
+//! *Epochs* (AMK0502 to AMK0504): counters and packets are never reset. They can confuse steps only
+//! through the order of tasks: a wait of step `n` for `t` on a counter of fan-in `f` is a wait for
+//! `n*f + t` signals of any step. The signals of two steps fit in the wrapping difference of 32
+//! bits.
 //!
-//! *Tables* (AMK063x; `routing`): a program with tables stands for one program for each *routing*:
-//! each way to fill the tables that keeps their contracts. In it tiles and elements are what the
-//! routing names, and a wait for a count is one for so many signals; a task checks waits that
-//! depend on tables when its others are over, and reads the tables then. The statement holds for
-//! each of them. The checks: tables are written whole rows at a time, each row once, by tasks that
-//! do not depend on them; tiles that a table decides have entries, groups and as many rows as the
-//! table; each entry signals a counted event once and nothing else does, so that its elements have
-//! as many signals as their waiters count, none included; who depends on an entry reads it.
-//! Deadlock and races then as below.
+//! *Tables* (AMK063x; `routing`): a program with tables stands for one program for each *routing*,
+//! that is, each way to fill the tables within their contracts. In it tiles and elements are those
+//! that the routing names, and a wait for a count is a wait for that many signals; a task performs
+//! waits that depend on tables after its others, and reads the tables then. The statement holds for
+//! each of these programs. The checks: tables are written whole rows at a time, each row once, by
+//! tasks that do not depend on them; tiles that a table decides have entries, groups and as many
+//! rows as the table; each entry signals a counted event once and nothing else does, so that its
+//! elements get exactly as many signals as their waiters count, possibly none; a task that depends
+//! on an entry reads it. Deadlocks and races are then checked as below.
 //!
 //! *Rows* (AMK08xx; `rows`): a program with rows stands for one program for each step: each number
 //! of rows up to its own, their sequences, positions and page tables. It is decided as the ordinary
-//! program in which all rows belong to one sequence. Besides: a call touches the parts of its own
-//! rows; what two rows of a sequence do to a state is listed in the order of the rows, so that a
-//! step computes what the function does, called row by row; rows that are not wanted are left out
-//! only where nothing depends on them.
+//! program in which all rows belong to one sequence. In addition, a call touches only the parts of
+//! its own rows; accesses of two rows of a sequence to a state are listed in the order of the rows,
+//! so that a step computes what the function does, called row by row; rows that are not wanted are
+//! omitted only if nothing depends on them.
 //!
 //! # Why this implies the statement
 //!
-//! `docs/src/internals/verifier.md` has definitions, proofs and the code that relies on each; in
-//! short:
+//! `docs/src/internals/verifier.md` has the definitions, the proofs, and the code that relies on
+//! each; in short:
 //!
-//! By races every read of an element is ordered after the writes before it in eager order and
-//! before those after it, so it finds the last write before it; by values that write is the one
-//! whose value the eager order reads.
+//! Because there are no races, every read of an element is ordered after the writes before it in
+//! eager order and before those after it, so it finds the last write before it; because of the
+//! checks of values, that write is the one whose value the eager order reads.
 //!
 //! *Order.* `a` has finished whenever `b` starts if and only if `b` is not among the tasks that run
 //! when `a` never finishes; these do not depend on the interleaving, as waits are monotone.
-//! `clocks` proves most orders at once; what it cannot prove is decided by running the program
-//! without `a` (`judge`). Refusals are always of the second kind.
+//! `clocks` proves most orders immediately; the rest is decided by running the program without `a`
+//! (`judge`). Rejections are always of the second kind.
 //!
 //! *Steps.* It is enough to check a launch from its first step: the steps of an execution from `n`
-//! on, with the signals of the steps before left out, are an execution from the start, because
-//! steps before `n` give a counter at most `n*f` signals. And what comes after `a` in step `d` does
-//! so in step `d+1`, since counts and queues only go on. So for each pair the least distance at
-//! which it meets decides: the next step (the next use of the slot for packets), or further where
-//! both tiles move with the position.
+//! on, without the signals of the preceding steps, are an execution from the start, because steps
+//! before `n` give a counter at most `n*f` signals. And what comes after `a` in step `d` also does
+//! in step `d+1`, since counts and queues only advance. So for each pair the least distance at
+//! which it conflicts decides: the next step (the next use of the slot for packets), or a later one
+//! if both tiles move with the position.
 //!
 //! *Positions.* Bounds are constants, `pos + constant`, or `max(0, pos - constant)`, which is 0
-//! until its line passes 0. So between two meetings of bounds their order, and with it which cells
-//! exist and who touches them, stays the same. One position from each stretch stands for all.
+//! until its line passes 0. So between two positions at which bounds meet, their order does not
+//! change, and neither do the cells and the accesses that touch each cell. One position from each
+//! stretch represents all.
 //!
 //! *Transitivity.* Ordering each access after the last writer of a cell, and each write after the
 //! readers since, orders all.
 //!
-//! *Routings.* `least` is the program without what depends on tables, `most` the one in which each
-//! entry signals every value and whoever waits for an entry's element waits for all. The executions
-//! of a routing are executions of `least`, so what is ordered there is ordered; and each wait of a
-//! routing is one of `most` with no more signals to come, so if all tasks run in `most` they do for
-//! every routing. Two tiles meet for some routing exactly if they share an element
-//! `(entry, value)`, the row of that entry where it has that value; so reads of what is not written
-//! are found as in a buffer of that shape. Where two accesses meet given the value, their order may
-//! rest on it: who signals the entry comes before who counts the value, and who signals the value's
-//! element before who waits for the entry's. And as an entry has some value, an order that each of
-//! its values gives is one for every routing. That a table keeps its contract is asserted when a
-//! task has written it, before its signals: so nothing ever depends on a table that does not.
+//! *Routings.* `least` is the program without anything that depends on tables, `most` the one in
+//! which each entry signals every value and every wait for an entry's element waits for all
+//! elements. The executions of a routing are executions of `least`, so what is ordered there is
+//! ordered; and each wait of a routing is a wait of `most` for at most as many signals, so if all
+//! tasks run in `most` they do for every routing. Two tiles overlap for some routing exactly if
+//! they share an element `(entry, value)`, the row of that entry when it has that value; so reads
+//! of unwritten elements are found as in a buffer of that shape. If two accesses overlap given the
+//! value, their order may rely on it: the task that signals the entry precedes the tasks that count
+//! the value, and the tasks that signal the value's element precede those that wait for the
+//! entry's. And since an entry has some value, an order that each of its values implies holds for
+//! every routing. Whether a table keeps its contract is asserted when a task has written it, before
+//! its signals, so nothing ever depends on a table that breaks it.
 //!
 //! # Properties not checked
 //!
 //! * That an instruction touches only its operands' tiles, reads what it declares, and agrees with
 //!   its reference: the VMs' tests compare them.
-//! * That a VM keeps the order it is given: signals come after the task's writes are visible, waits
-//!   before its reads; the packet waits of a task before it reads a table for its waits and before
-//!   its first call, and packets are published when the task's earlier writes are visible and its
-//!   reads are done.
+//! * That a VM implements the order: signals come after the task's writes are visible, waits before
+//!   its reads; the packet waits of a task come before it reads a table for its waits and before
+//!   its first call; packets are published when the task's earlier writes are visible and its reads
+//!   are done.
 //! * That the workers of static queues are resident, and that positions are consecutive: the launch
 //!   asserts both.
 //! * Names, dims and op labels.
 //! * That tables keep their contracts: the VM asserts it in each step.
-//! * After an aborted launch the host starts counters and epochs from a base beyond all that it can
-//!   have counted.
+//! * That after an aborted launch the host starts counters and epochs from a base beyond any value
+//!   that it may have counted.
 //!
-//! # Where it refuses more than it must
+//! # Where it refuses more than necessary
 //!
-//! * Buffers that have values before a step share no bytes, nor packet buffers with any; locals
+//! * Buffers that have values before a step share no bytes, and neither do packet buffers; locals
 //!   have no place.
-//! * Shared bytes are followed position by position: up to 4096 where tiles move, in tiles of up to
-//!   2^14 rows.
+//! * Shared bytes are followed position by position: up to 4096 positions if tiles move, in tiles
+//!   of up to 2^14 rows.
 //! * How far workers run ahead of each other is followed for 16 steps; beyond that an order counts
 //!   as not proven.
-//! * Work beyond the budget (`budget`), in proportion to the program's size: AMK0114. Lowerings
-//!   with static queues do not come near; with tickets, under which any worker may run any task,
-//!   lowerings of thousands of small tasks exceed it.
-//! * Packets whose tiles move, in pipelined tickets of several workers (AMK0505).
-//! * A bound that crosses at some position is refused even where the tile would be empty.
-//! * Tables need `steps barrier`, rows that a table decides no packets, no place, no state and
-//!   three dimensions. Counts follow the contract, entry by entry, even if other signals would do;
-//!   and reads of a table are explicit operands, which the task's own waits on tables do not order.
+//! * Work beyond the budget (`budget`), which is proportional to the program's size: AMK0114.
+//!   Lowerings with static queues do not come near it; with tickets, where any worker may run any
+//!   task, lowerings of thousands of small tasks exceed it.
+//! * Packets whose tiles move, in pipelined programs with tickets and several workers (AMK0505).
+//! * A bound that crosses at some position is refused even if the tile would be empty.
+//! * Tables need `steps barrier`; rows that a table decides allow no packets, no place, no state,
+//!   and at most three dimensions. Counts follow the contract, entry by entry, even if other
+//!   signals would do; and reads of a table are explicit operands, which the task's own waits on
+//!   tables do not order.
 //! * Rows need `steps barrier` and no tables; two rows whose tiles of a state are listed against
-//!   their order are refused at positions that these rows do not reach, too. Where tiles of a state
-//!   move in several dimensions, a call is taken to touch the box around the tiles of its rows.
-//! * An order that only several entries give together, or tickets that wait for counts, counts as
-//!   not proven. So do waits that end in every routing, but not if each entry had all values at
-//!   once.
-//! * Packets in tiles that cut a buffer into far more cells than there are accesses (64 for each).
+//!   their order are also refused at positions that these rows do not reach. If tiles of a state
+//!   move in several dimensions, a call is assumed to touch the box around the tiles of its rows.
+//! * An order that follows only from several entries together, or from tickets that wait for
+//!   counts, counts as not proven. So do waits that end in every routing, but would not if each
+//!   entry had all values at once.
+//! * Packets in tiles that divide a buffer into far more cells than there are accesses (64 for
+//!   each).
 
 mod bounds;
 mod budget;
@@ -221,8 +226,8 @@ pub struct Rejected {
 }
 
 impl Rejected {
-    /// Whether nothing is wrong but that the check would take too long: of a smaller program, such
-    /// as one with fewer rows, it may not.
+    /// Whether the only violation is that the check would take too long; a smaller program, such as
+    /// one with fewer rows, may pass.
     pub fn is_too_large(&self) -> bool {
         self.violations.iter().all(|violation| matches!(violation, Violation::TooMuch(_)))
     }
@@ -244,10 +249,10 @@ pub fn verify(program: Program) -> Result<Verified, Rejected> {
     verify_with(program, Constants::default())
 }
 
-/// As [`verify`], for a program that was lowered with these floats and flags.
+/// Like [`verify`], for a program that was lowered with these floats and flags.
 ///
 /// # Errors
-/// As [`verify`].
+/// As for [`verify`].
 pub fn verify_with(program: Program, constants: Constants) -> Result<Verified, Rejected> {
     let violations = check(&program);
     if violations.is_empty() {
@@ -332,8 +337,8 @@ impl Verifier {
             }
             let window = if program.steps == Steps::Pipelined { self.bounds.horizon } else { 1 };
             let starts = periods(program, self.starts(program, window, &mut budget));
-            // Positions checked together have to lie within the steps in which launches of a class
-            // are alike.
+            // Positions that are checked together must lie within the steps in which launches of a
+            // class are alike.
             let few = copies <= self.bounds.horizon;
             if !few || budget.is_spent() {
                 budget.spend(u64::MAX, TooMuch::Slots { buffer });
@@ -356,8 +361,8 @@ impl Verifier {
         }
     }
 
-    /// Start positions that represent all, where the order of packets in `window` steps depends on
-    /// the position.
+    /// Start positions that represent all, if the order through packets in `window` steps depends
+    /// on the position.
     fn starts(&self, program: &Program, window: u32, budget: &mut Budget) -> Vec<u32> {
         let mut starts = Vec::new();
         let buffer = self.storages.moving_packets().unwrap_or(BufferId(0));
@@ -388,8 +393,8 @@ impl Verifier {
         }
     }
 
-    /// Deadlocks and races in launches from one position, or from all where the order of packets is
-    /// the same at all.
+    /// Checks deadlocks and races in launches from one position, or from all if the order through
+    /// packets is the same at all of them.
     fn check_order(
         &mut self,
         program: &Program,
@@ -463,11 +468,10 @@ impl Verifier {
 }
 
 impl Verifier {
-    /// The order of those packets that every step has, of all that there are: with rows these are
-    /// fewer.
+    /// The order through those packets that every step has; with rows these are fewer.
     ///
     /// # Errors
-    /// A buffer that is cut too finely to follow.
+    /// A buffer that is divided too finely to follow.
     fn packets_of_every_step(
         &mut self,
         program: &Program,

@@ -11,7 +11,7 @@ use crate::{
 #[derive(Clone, Copy)]
 pub(super) struct Names<'a> {
     pub(super) program: &'a Program,
-    /// Longer names are cut in the middle.
+    /// Longer names are shortened in the middle.
     longest: usize,
 }
 
@@ -78,8 +78,8 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Where two tiles meet, if they are fixed tiles of one buffer; else the second. The buffer,
-    /// where a table decides.
+    /// The overlap of two tiles, if they are fixed tiles of one buffer; otherwise the second tile.
+    /// The buffer, if a table decides.
     pub(super) fn common(self, first: &Party, second: &Party) -> String {
         let routed = [first, second].iter().any(|party| self.routed(party).is_some());
         if routed {
@@ -276,7 +276,7 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Nothing where all positions are alike.
+    /// Empty if all positions are alike.
     pub(super) fn at_position(self, position: u32) -> String {
         if self.program.positions > 1 { format!(" (at position {position})") } else { String::new() }
     }

@@ -113,7 +113,7 @@ pub(super) fn check_early(program: &Program, storages: &Storages, storage: usize
         return;
     }
     let writes: Vec<&Access> = accesses.iter().filter(|access| access.operand.access.writes()).collect();
-    // Runs of the writes, where one of another buffer is early.
+    // Runs of the writes, if an operand of another buffer is early.
     let mut runs: Vec<Option<Option<Runs>>> = vec![None; writes.len()];
     for read in accesses.iter().filter(is_early) {
         let mut own = None;

@@ -15,9 +15,9 @@ const PER_CELL: u64 = 10;
 /// The order that packets make in one step.
 #[derive(Default)]
 pub(super) struct PacketEdges {
-    /// Sets that each task reads; empty where there are none at all.
+    /// Sets that each task reads; empty if there are none at all.
     pub(super) reads: Rows<u32>,
-    /// Sets that each task writes to; empty where there are none at all.
+    /// Sets that each task writes to; empty if there are none at all.
     pub(super) writes: Rows<u32>,
     /// Tasks that write to each set.
     pub(super) writers: Rows<u32>,
@@ -36,8 +36,8 @@ struct Sets {
 }
 
 impl PacketEdges {
-    /// The order of packets in a step at `position`; a buffer that is cut too finely to follow, if
-    /// there is one.
+    /// The order through packets in a step at `position`; or a buffer that is divided too finely to
+    /// follow.
     pub(super) fn at(
         program: &Program,
         storages: &Storages,

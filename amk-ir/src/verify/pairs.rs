@@ -1,5 +1,5 @@
-//! Pairwise comparison of accesses: for storages cut too finely for cells, and for conflicts of
-//! steps further apart than the replay covers.
+//! Pairwise comparison of accesses: for storages divided too finely for cells, and for conflicts
+//! between steps further apart than the replay covers.
 
 use super::budget::Budget;
 use super::grid::{byte_runs, runs_meet};
@@ -33,14 +33,14 @@ pub(super) fn compare(scene: &Scene<'_>, judge: &mut Judge<'_>, at: Option<Perio
     }
 }
 
-/// Takes the work of comparing all pairs from the budget; whether it was left.
+/// Takes the work of comparing all pairs from the budget; returns whether it was available.
 fn spend_pairs(scene: &Scene<'_>, judge: &mut Judge<'_>) -> bool {
     const PER_PAIR: u64 = 4;
     let accesses = scene.accesses.len() as u64;
     judge.budget.spend(accesses * accesses * PER_PAIR, TooMuch::Pairs { buffer: scene.buffers[0] })
 }
 
-/// Units of work to see where two tiles meet.
+/// Units of work to decide where two tiles overlap.
 const PER_MEETING: u64 = 40;
 
 /// Whether one of two accesses writes, and they are not different rows, or groups, of a table.
@@ -73,8 +73,8 @@ fn within_step(scene: &Scene<'_>, judge: &mut Judge<'_>, [first, second]: [&Acce
     }
 }
 
-/// Compares accesses of different steps, where the least distance at which they meet is more than
-/// `known` strides.
+/// Compares accesses of different steps whose least distance of conflict is more than `known`
+/// strides.
 pub(super) fn across_steps(scene: &Scene<'_>, judge: &mut Judge<'_>, at: Option<Period>, known: u32) {
     let stride = scene.storage.stride;
     if !spend_pairs(scene, judge) {
@@ -95,7 +95,7 @@ pub(super) fn across_steps(scene: &Scene<'_>, judge: &mut Judge<'_>, at: Option<
             let same_buffer = first.operand.buffer == second.operand.buffer;
             let meets = match same_buffer {
                 true => least_distance(judge.program, [first, second], stride, at),
-                // An order over two steps holds further apart, too.
+                // An order over two steps also holds further apart.
                 false if judge.longest < 3 || judge.is_ordered(first, second, 2) => None,
                 false => least_byte_distance(judge, [first, second], at),
             };
@@ -129,7 +129,7 @@ pub(super) fn least_distance(
     Some((q - p, p))
 }
 
-/// As `least_distance`, for two buffers that share bytes, and from a distance of 2.
+/// Like `least_distance`, for two buffers that share bytes, and from a distance of 2.
 fn least_byte_distance(judge: &mut Judge<'_>, [first, second]: [&Access; 2], at: Option<Period>) -> Option<(u32, u32)> {
     let program = judge.program;
     for distance in 2..program.positions {
@@ -143,7 +143,8 @@ fn least_byte_distance(judge: &mut Judge<'_>, [first, second]: [&Access; 2], at:
     None
 }
 
-/// Whether two accesses, each at its own position, share bytes. `None` where that is too much work.
+/// Whether two accesses, each at its own position, share bytes. `None` if deciding it is too much
+/// work.
 pub(super) fn bytes_meet(
     program: &Program,
     accesses: [&Access; 2],
@@ -191,8 +192,8 @@ pub(super) fn cover(scene: &Scene<'_>, judge: &mut Judge<'_>, position: u32) {
     }
 }
 
-/// A part of `tile` that is in none of `tiles`. A tile that falls into very many parts counts as
-/// uncovered.
+/// Returns a part of `tile` that is in none of `tiles`. A tile that splits into very many parts
+/// counts as uncovered.
 fn uncovered(tile: &Elements, tiles: &[Elements], buffer: BufferId, judge: &mut Judge<'_>) -> Option<Elements> {
     const MOST_PARTS: usize = 1 << 12;
     const PER_PART: u64 = 60;

@@ -1,9 +1,9 @@
 //! AMK03xx to AMK05xx on memory: replays the accesses of a storage in eager order, cell by cell.
 //!
-//! Each cell knows its last writer and who has read it since. A read must come after the last
-//! writer, a write after the last writer and after the readers since; earlier accesses are ordered
-//! by induction. Readers of the same cells between the same writes form a group, so that n writers
-//! and m readers cost n + m.
+//! Each cell records its last writer and the readers since. A read must come after the last writer,
+//! and a write after the last writer and the readers since; earlier accesses are ordered by
+//! induction. Readers of the same cells between the same writes form a group, so that n writers and
+//! m readers cost n + m.
 
 use super::clocks::{ClockId, Place};
 use super::grid::{Grid, Step};
@@ -74,7 +74,7 @@ impl<'a> Scene<'a> {
 }
 
 impl Replay {
-    /// Replays the steps; `false` where the storage is cut too finely for cells.
+    /// Replays the steps; `false` if the storage is divided too finely for cells.
     pub(super) fn run(&mut self, scene: &Scene<'_>, judge: &mut Judge<'_>) -> bool {
         if !self.grid.cut(judge.program, scene.buffers, scene.accesses, scene.steps, scene.storage.moves) {
             return false;
@@ -291,7 +291,7 @@ impl Replay {
     }
 }
 
-/// Checks a cell at the end of a step; whether it is wrong.
+/// Checks a cell at the end of a step; returns whether it is wrong.
 fn end_of_cell(
     scene: &Scene<'_>,
     judge: &mut Judge<'_>,
@@ -315,7 +315,7 @@ fn end_of_cell(
     write.buffer != id
 }
 
-/// Whether a cell that `writer` wrote last has the value that the read `instance` means.
+/// Whether a cell last written by `writer` has the value that the read `instance` expects.
 fn is_defined(judge: &Judge<'_>, scene: &Scene<'_>, instance: u32, writer: u32) -> bool {
     let read = scene.event(instance);
     let kept = match judge.program.buffers[read.access.operand.buffer.index()].kind {
@@ -371,7 +371,8 @@ fn after_writer(scene: &Scene<'_>, judge: &mut Judge<'_>, writer: u32, instance:
     }
 }
 
-/// Requires that all of a list come before `instance`. Whether its clock alone shows that they do.
+/// Requires that everything in a list come before `instance`. Returns whether its clock alone shows
+/// that.
 fn require_all(scene: &Scene<'_>, judge: &mut Judge<'_>, list: &[(Place, u32)], instance: u32) -> bool {
     let second = scene.event(instance);
     let (task, step) = (second.access.task(), second.step);

@@ -1,5 +1,6 @@
 //! AMK08xx: programs with rows, decided as the ordinary program in which all rows belong to one
-//! sequence. Lemmas R1 to R4 of `docs/src/internals/verifier.md` say why it stands for all steps.
+//! sequence. Lemmas R1 to R4 of `docs/src/internals/verifier.md` prove that it stands for all
+//! steps.
 
 use super::budget::Budget;
 use super::found::Found;
@@ -11,7 +12,7 @@ use super::violation::{Party, Site, TooMuch, Violation};
 use crate::{Bound, Buffer, BufferId, BufferKind, Call, CallRows, Interval, Operand, Program, Region, Steps, TaskId};
 use std::collections::BTreeMap;
 
-/// Why a program cannot have rows, or a call not these.
+/// The reasons why a program cannot have rows, or a call not these rows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoRows {
     /// Steps have no row.
@@ -24,7 +25,7 @@ pub enum NoRows {
     Packets(BufferId),
     /// A state, or a buffer whose tiles move with the position, shares bytes with another buffer.
     SharedBytes(BufferId),
-    /// A call does not say which rows it is for.
+    /// A call does not name its rows.
     Missing(TaskId, u32),
     /// A call is for no row, or for one that no step has.
     Range(TaskId, u32),
@@ -32,12 +33,12 @@ pub enum NoRows {
     NotDeclared(TaskId, u32),
 }
 
-/// Why a call for the wanted rows alone is refused.
+/// The reasons why a call restricted to wanted rows is refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unwanted {
     /// It writes a state, which later steps read.
     State,
-    /// A call for all rows reads what it writes.
+    /// A call for all rows reads its result.
     Read,
 }
 
@@ -71,9 +72,9 @@ fn moving_dims(program: &Program) -> BTreeMap<BufferId, Vec<usize>> {
     found
 }
 
-/// The ordinary program that stands in for one with rows: its states have room for all rows after
-/// the last position, and no place, since the program's own share bytes with no other buffer.
-/// `None` where there are no rows.
+/// Returns the ordinary program that stands in for a program with rows: its states are extended for
+/// all rows after the last position, and have no place, since the program's own states share bytes
+/// with no other buffer. `None` if there are no rows.
 pub(super) fn stand_in(program: &Program) -> Option<Program> {
     let beyond = program.rows?.saturating_sub(1);
     let mut stand_in = Program { rows: None, ..program.clone() };
@@ -99,9 +100,9 @@ pub(super) fn stand_in(program: &Program) -> Option<Program> {
     Some(stand_in)
 }
 
-/// A stand-in whose reads of states begin at position 0 where they begin behind the row's. If it is
-/// safe, so is the stand-in (R7); it takes less time to decide, as few of its bounds pass each
-/// other. `None` where no read begins so.
+/// Returns a stand-in whose reads of states that begin at a distance before the row begin at
+/// position 0. If it is safe, so is the stand-in (R7); it takes less time to decide, as few of its
+/// bounds pass each other. `None` if no read begins so.
 pub(super) fn without_windows(stand_in: &Program) -> Option<Program> {
     let begins_behind = |operand: &Operand| {
         let of_state = kind(stand_in, operand) == Some(BufferKind::State);
@@ -119,8 +120,8 @@ pub(super) fn without_windows(stand_in: &Program) -> Option<Program> {
     Some(wider)
 }
 
-/// A stand-in whose packets are only those that every step has: of row 0, where calls for all rows
-/// write and read them. Others order nothing in steps without their rows (R2). `None` where there
+/// Returns a stand-in whose packets are only those that every step has: of row 0, if calls for all
+/// rows write and read them. Others order nothing in steps without their rows (R2). `None` if there
 /// are no packets, and in ordinary programs.
 pub(super) fn of_every_step(stand_in: &Program) -> Option<Program> {
     if !stand_in.has_packets() || calls(stand_in).any(|(_, _, call)| call.rows.is_none()) {
@@ -138,7 +139,7 @@ pub(super) fn of_every_step(stand_in: &Program) -> Option<Program> {
     Some(every)
 }
 
-/// A packet buffer of which some tile moves.
+/// A packet buffer with a tile that moves.
 fn moving_packets(program: &Program) -> Option<BufferId> {
     let mut operands = calls(program).flat_map(|(_, _, call)| &call.operands);
     let packet = |buffer: BufferId| program.buffers.get(buffer.index()).is_some_and(Buffer::is_packet);
@@ -147,7 +148,7 @@ fn moving_packets(program: &Program) -> Option<BufferId> {
     moving.map(|operand| operand.buffer)
 }
 
-/// Checks what only programs with rows can do wrong; structure holds.
+/// Checks the rules that only programs with rows can break; the structure has been checked.
 pub(super) fn check(program: &Program, found: &mut Found) {
     let Some(rows) = program.rows else {
         let with_rows = calls(program).find(|(_, _, call)| call.rows.is_some());
@@ -200,8 +201,8 @@ fn declared(program: &Program, rows: u32, found: &mut Found) {
     }
 }
 
-/// A state that shares bytes with another buffer, or such a buffer whose tiles move: what happens
-/// to the bytes then depends on which rows a step has, and on their positions.
+/// Returns a state that shares bytes with another buffer, or such a buffer whose tiles move: the
+/// accesses to these bytes would depend on the rows of a step, and on their positions.
 fn shared_bytes(program: &Program) -> Option<BufferId> {
     let mut own: Vec<bool> = program.buffers.iter().map(|buffer| buffer.kind == BufferKind::State).collect();
     for operand in calls(program).flat_map(|(_, _, call)| &call.operands) {
@@ -214,7 +215,7 @@ fn shared_bytes(program: &Program) -> Option<BufferId> {
     let placed = program.buffers.iter().enumerate().filter(|(_, buffer)| buffer.place.is_some());
     let mut placed: Vec<_> = placed.map(|(index, buffer)| (bytes(buffer), index)).collect();
     placed.sort_by_key(|(bytes, index)| (bytes.start, *index));
-    // The ends of what came before: of all, and of those that share with nobody.
+    // The ends of the preceding buffers: of all, and of those that share with none.
     let (mut all, mut owned) = ((0, 0), (0, 0));
     for (bytes, index) in placed.into_iter().filter(|(bytes, _)| !bytes.is_empty()) {
         if owned.0 > bytes.start {
@@ -253,12 +254,12 @@ fn operand(program: &Program, site: Site, operand: &Operand, of: CallRows, found
     }
 }
 
-/// Whether a tile has nothing at any position.
+/// Whether a tile is empty at every position.
 fn is_empty(region: &Region, positions: u32) -> bool {
     Meet::of(region, region, positions).within(0, 0).is_none()
 }
 
-/// A row writes a state at its own position alone, where tiles move: the contract of a step is
+/// A row must write a state only at its own position, if tiles move: the contract of a step is
 /// about the pages of these positions.
 fn own_positions(program: &Program, moving: &BTreeMap<BufferId, Vec<usize>>, found: &mut Found) {
     let own = Interval { lo: Bound::at_pos(0), hi: Bound::at_pos(1) };
@@ -286,7 +287,7 @@ fn locals(program: &Program, found: &mut Found) {
     }
 }
 
-/// The tile of a row lies in its state at every position of that row.
+/// The tile of a row must lie in its state at every position of that row.
 fn inside(program: &Program, site: Site, row: &Region, shape: &[u32], found: &mut Found) {
     let last = u64::from(program.positions) - 1;
     for ((interval, &extent), dim) in row.intervals().iter().zip(shape).zip(0..) {
@@ -321,7 +322,7 @@ fn bounds(program: &Program, moving: &BTreeMap<BufferId, Vec<usize>>, found: &mu
     }
 }
 
-/// Rows that are not wanted are left out only where nothing depends on them.
+/// Rows that are not wanted may be omitted only if nothing depends on them.
 fn wanted(program: &Program, found: &mut Found) {
     let mut partial = vec![false; program.buffers.len()];
     for (task, n, call) in calls(program) {
@@ -352,8 +353,8 @@ struct RowAccess<'a> {
     row: Region,
 }
 
-/// What two rows of a sequence do to a state is listed in the order of the rows. So the listed
-/// order computes what the function does, called row by row.
+/// Accesses of two rows of a sequence to a state must be listed in the order of the rows, so that
+/// the listed order computes what the function does, called row by row.
 fn order(program: &Program, found: &mut Found) {
     let mut states: BTreeMap<BufferId, Vec<RowAccess<'_>>> = BTreeMap::new();
     for (task, n, call) in calls(program) {
@@ -375,7 +376,7 @@ fn order(program: &Program, found: &mut Found) {
             return budget.report(found);
         }
         for (n, later) in accesses.iter().enumerate() {
-            // A read conflicts with writes alone.
+            // A read conflicts only with writes.
             let reversed_with = |first: &RowAccess<'_>, found: &mut Found| {
                 if let Some((position, distance)) = reversed(first, later, program.positions) {
                     let (first, second) = (party(first), party(later));
@@ -392,8 +393,8 @@ fn order(program: &Program, found: &mut Found) {
     }
 }
 
-/// A position of a row of the access that is listed later, and how many rows after it a row of the
-/// other touches the same element.
+/// Returns a position of a row of the access that is listed later, and how many rows after it a row
+/// of the other access touches the same element.
 fn reversed(first: &RowAccess<'_>, later: &RowAccess<'_>, positions: u32) -> Option<(u32, u32)> {
     if (first.site.task, first.site.call) == (later.site.task, later.site.call) {
         return None;
@@ -405,7 +406,7 @@ fn reversed(first: &RowAccess<'_>, later: &RowAccess<'_>, positions: u32) -> Opt
     if most < 1 {
         return None; // no row of the first is after one of the other
     }
-    // Rows of a step may lie beyond the last position in the stand-in.
+    // In the stand-in, rows of a step may lie beyond the last position.
     let reach = positions.saturating_add(first.rows.end.max(later.rows.end));
     let (position, other) = Meet::of(&later.row, &first.row, reach).within(least.max(1), most)?;
     Some((position, other - position))

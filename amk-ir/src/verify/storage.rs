@@ -1,6 +1,6 @@
-//! Who touches which memory: the accesses of each storage in eager order.
+//! Memory accesses: the accesses of each storage in eager order.
 //!
-//! A storage is a buffer, or a set of buffers of which each shares bytes of the arena with another.
+//! A storage is a buffer, or a set of buffers each of which shares bytes of the arena with another.
 
 use super::budget::Budget;
 use super::sync::Rows;
@@ -48,7 +48,7 @@ pub(super) struct Storage {
     pub(super) local: bool,
     /// Defined before a step, as far as it is one buffer: a state.
     pub(super) kept: bool,
-    /// Whether a table decides on some tile.
+    /// Whether a table decides some tile.
     pub(super) routed: bool,
 }
 
@@ -56,13 +56,13 @@ pub(super) struct Storage {
 #[derive(Default)]
 pub(super) struct Storages {
     every_position: bool,
-    /// The storage of each buffer, `NONE` where no order matters.
+    /// The storage of each buffer; `NONE` if no order matters.
     of: Vec<u32>,
     pub(super) kinds: Vec<Storage>,
     pub(super) buffers: Rows<BufferId>,
     starts: Vec<u32>,
     accesses: Vec<Access>,
-    /// Where the accesses are, and where the next of each storage goes.
+    /// The places of the accesses, and the place of the next one of each storage.
     sites: Vec<Site>,
     next: Vec<u32>,
 }
@@ -71,7 +71,8 @@ const NONE: u32 = u32::MAX;
 
 /// Limit on the pairs of a fixed and a moving bound of a dimension to compare.
 const MOST_MEETINGS: usize = 1 << 16;
-/// Where buffers share bytes, tiles that move are followed position by position, up to so many.
+/// Maximum number of positions at which moving tiles of buffers that share bytes are followed one
+/// by one.
 pub(super) const MOST_SHARED_POSITIONS: u32 = 4096;
 
 impl Storages {
@@ -177,14 +178,14 @@ impl Storages {
         &self.accesses[self.starts[storage] as usize..self.starts[storage + 1] as usize]
     }
 
-    /// A packet buffer of which some tile moves.
+    /// A packet buffer with a tile that moves.
     pub(super) fn moving_packets(&self) -> Option<BufferId> {
         let moving = self.kinds.iter().position(|kind| kind.packet && kind.moves)?;
         self.buffers.row(moving as u32).first().copied()
     }
 
     /// Positions that represent all launches of `steps` steps: between two of them the bounds of
-    /// the storage keep their order in each step. `None` where there are too many to check.
+    /// the storage keep their order in each step. `None` if there are too many to check.
     pub(super) fn positions(
         &self,
         program: &Program,
@@ -227,9 +228,9 @@ impl Storages {
         Some(positions)
     }
 
-    /// Fixed and moving bounds of a dimension of a storage of one buffer, in order; the lines of
-    /// moving ones at position 0. A bound behind the position stays at 0, a fixed bound, until its
-    /// line passes it.
+    /// Fixed and moving bounds of a dimension of a storage of one buffer, in order; for moving
+    /// bounds, their lines at position 0. A bound `max(0, pos - c)` stays at 0, a fixed bound,
+    /// until its line passes it.
     fn bounds(&self, program: &Program, storage: usize, dim: usize) -> (Vec<i64>, Vec<i64>) {
         let intervals = self.accesses(storage).iter().filter_map(|a| a.operand.region.intervals().get(dim));
         let mut fixed: Vec<i64> = Vec::new();
@@ -252,7 +253,7 @@ fn can_be_written(buffer: &Buffer) -> bool {
     !matches!(buffer.kind, BufferKind::Weight | BufferKind::Input)
 }
 
-/// The bytes of the arena that a placed buffer has.
+/// The bytes of the arena that a placed buffer occupies.
 pub(super) fn bytes(buffer: &Buffer) -> Range<u64> {
     let slots = match buffer.exchange {
         Exchange::Packet { slots } => u64::from(slots),

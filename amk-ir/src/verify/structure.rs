@@ -24,7 +24,7 @@ pub(super) struct Structure {
 }
 
 impl Structure {
-    /// Checks a program, or the one that stands in for it: bytes are those of the original.
+    /// Checks a program, or its stand-in; sizes in bytes are those of the original.
     pub(super) fn check(&mut self, program: &Program, original: &Program, found: &mut Found) {
         counts(original, found);
         if !found.is_empty() {
@@ -92,7 +92,7 @@ impl Structure {
         self.counters(program, id, false, found);
     }
 
-    /// Notes that `task` uses the local `buffer`; whether this is its first use.
+    /// Records that `task` uses the local `buffer`; returns whether this is its first use.
     fn claim(&mut self, task: TaskId, buffer: BufferId, found: &mut Found) -> bool {
         let user = &mut self.local_user[buffer.index()];
         match *user {
@@ -245,8 +245,8 @@ fn params(task: TaskId, n: u32, call: &Call, found: &mut Found) {
     }
 }
 
-/// The tile lies in its buffer at every position. Bounds grow with the position, or stay and then
-/// grow, and so do lengths, or they shrink: the extremes decide.
+/// The tile must lie in its buffer at every position. Bounds increase with the position, or are
+/// constant and then increase, and so do lengths, or they shrink: the extremes decide.
 fn tile(program: &Program, site: Site, buffer: &Buffer, intervals: &[Interval], found: &mut Found) {
     if intervals.len() != buffer.shape.len() {
         found.push(Violation::OutOfBounds { site, dim: None, position: 0 });
@@ -268,7 +268,7 @@ fn tile(program: &Program, site: Site, buffer: &Buffer, intervals: &[Interval], 
             found.push(Violation::EmptyTile { site, dim, crosses_at: None });
         }
     }
-    // Two dimensions that are empty in turn leave no element either.
+    // Two dimensions that are empty at different positions also leave no element.
     let sometimes_empty = |interval: &&Interval| interval.len_at(0) == 0 || interval.len_at(last) == 0;
     let mut empty = intervals.iter().enumerate().filter(|(_, interval)| sometimes_empty(interval));
     if let (Some((dim, _)), Some(_), Some(region)) = (empty.next(), empty.next(), Region::new(intervals))
@@ -278,7 +278,7 @@ fn tile(program: &Program, site: Site, buffer: &Buffer, intervals: &[Interval], 
     }
 }
 
-/// The first position at which a bound is beyond `end`, where it is at some.
+/// Returns the first position at which a bound exceeds `end`, if there is one.
 pub(super) fn first_beyond(bound: Bound, end: u64) -> u32 {
     let position = if bound.pos { end as i64 + 1 - bound.offset() } else { 0 };
     position.max(0) as u32
@@ -318,8 +318,8 @@ fn capacity(program: &Program, found: &mut Found) {
     }
 }
 
-/// Alignment, and that buffers whose bytes mean something before a step do not share them with each
-/// other. What else buffers may share depends on the order of tasks.
+/// Checks alignment, and that buffers whose bytes have meaning before a step do not share them with
+/// each other. Whether buffers may share other bytes depends on the order of tasks.
 fn places(program: &Program, found: &mut Found) {
     let mut placed: Vec<(u64, u64, BufferId, Sharing)> = Vec::new();
     for (n, buffer) in program.buffers.iter().enumerate() {
@@ -355,12 +355,12 @@ fn places(program: &Program, found: &mut Found) {
     }
 }
 
-/// With whom a buffer may share bytes.
+/// The buffers with which a buffer may share bytes.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Sharing {
     /// With all but packets, in a proven order.
     Free,
-    /// As `Free`, but not with others that have values before a step.
+    /// Like `Free`, but not with others that have values before a step.
     Keeps,
     /// With none, other words could be mistaken for packets.
     Never,

@@ -95,7 +95,7 @@ pub(super) struct CounterWait {
     pub(super) threshold: u32,
 }
 
-/// Queues and counters of a program whose structure holds.
+/// Queues and counters of a program whose structure has been checked.
 #[derive(Default)]
 pub(super) struct Sync {
     pub(super) tasks: u32,
@@ -110,8 +110,8 @@ pub(super) struct Sync {
     pub(super) waits: Rows<CounterWait>,
     /// Tasks that signal each counter.
     pub(super) signallers: Rows<u32>,
-    /// The counters that are mentioned, in order, where they are few of many; else empty and
-    /// counters are as laid out.
+    /// The counters that are mentioned, in order, if they are few of many; otherwise empty, and
+    /// counters are numbered as laid out.
     named: Vec<u64>,
     bases: Vec<u64>,
 }
@@ -224,8 +224,8 @@ fn dense(named: &[u64], bases: &[u64], element: Element) -> u32 {
 #[derive(Clone, Copy)]
 pub(super) struct Order<'a> {
     pub(super) sync: &'a Sync,
-    /// Of each copy of the step. One alone holds for all steps; of several, no step after the last
-    /// is considered.
+    /// For each copy of the step. A single one holds for all steps; with several, no step after the
+    /// last is considered.
     pub(super) packets: &'a [Rc<PacketEdges>],
 }
 

@@ -90,7 +90,7 @@ pub enum Violation {
     OutOfBounds {
         /// The access.
         site: Site,
-        /// The dimension, or `None` where the ranks differ.
+        /// The dimension, or `None` if the ranks differ.
         dim: Option<u32>,
         /// The first position at which it does.
         position: u32,
@@ -101,7 +101,7 @@ pub enum Violation {
         site: Site,
         /// The dimension.
         dim: u32,
-        /// The first position at which the bounds cross, `None` where they only meet.
+        /// The first position at which the bounds cross; `None` if they only meet.
         crosses_at: Option<u32>,
     },
     /// AMK0106: a write to a weight or an input.
@@ -147,11 +147,11 @@ pub enum Violation {
         /// Whether it is a wait.
         wait: bool,
     },
-    /// AMK0112: packets where there can be none.
+    /// AMK0112: packets where none are allowed.
     Packet {
         /// The buffer.
         buffer: BufferId,
-        /// Why not.
+        /// The reason.
         why: NoPacket,
     },
     /// AMK0113: more entities than 32 bits can count.
@@ -189,7 +189,7 @@ pub enum Violation {
     /// AMK0202: tasks that wait for each other.
     Deadlock {
         /// The shortest cycle: each link names a task's wait and a task that would have to finish
-        /// first; the last leads to the first.
+        /// first; the last link leads back to the first.
         cycle: Vec<Link>,
         /// Number of tasks that never run.
         stuck: u32,
@@ -259,7 +259,7 @@ pub enum Violation {
         buffer: BufferId,
         /// Another with the same bytes.
         other: BufferId,
-        /// The write after which they are not the buffer's at the end of a step; `None` where the
+        /// The write after which the bytes are not the buffer's at the end of a step; `None` if the
         /// two can never share.
         write: Option<Party>,
         /// The position at which it is so.
@@ -306,14 +306,14 @@ pub enum Violation {
     Table {
         /// The table.
         table: TableId,
-        /// Why not.
+        /// The reason.
         why: NoTable,
     },
     /// AMK0631: a tile on which its table cannot decide.
     RoutedTile {
         /// The access.
         site: Site,
-        /// Why not.
+        /// The reason.
         why: NoTile,
     },
     /// AMK0632: the signals of an event tensor are not those that a table counts.
@@ -351,7 +351,8 @@ pub enum Violation {
         /// The access.
         site: Site,
     },
-    /// AMK0803: what two rows of a sequence do to a state is not listed in the order of the rows.
+    /// AMK0803: accesses of two rows of a sequence to a state are not listed in the order of the
+    /// rows.
     RowOrder {
         /// The access that is listed first, for the later row.
         first: Party,
@@ -400,25 +401,25 @@ pub enum Reference {
 pub enum Mismatch {
     /// Number of operands.
     Operands {
-        /// As declared.
+        /// The declared number.
         expected: u32,
-        /// As called.
+        /// The number in the call.
         found: u32,
     },
     /// An operand is accessed in a way that its buffer does not allow.
     Access {
         /// The operand's place.
         operand: u32,
-        /// As declared.
+        /// The declared access.
         expected: Access,
-        /// As called.
+        /// The access in the call.
         found: Access,
     },
     /// Number of parameters.
     Params {
-        /// As declared.
+        /// The declared number.
         expected: u32,
-        /// As called.
+        /// The number in the call.
         found: u32,
     },
 }
@@ -479,14 +480,14 @@ pub enum Capacity {
     },
 }
 
-/// Why a buffer cannot be exchanged by packets.
+/// The reasons why a buffer cannot be exchanged in packets.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoPacket {
     /// Its kind is neither `activation` nor `output`.
     Kind,
     /// It has no slots.
     NoSlots,
-    /// Its tiles cut it in more ways than the verifier follows.
+    /// Its tiles divide it in more ways than the verifier follows.
     TooFine,
 }
 
@@ -497,7 +498,7 @@ pub struct Link {
     pub task: TaskId,
     /// The wait.
     pub on: WaitsOn,
-    /// Who would have to run first.
+    /// The task that would have to run first.
     pub for_task: TaskId,
 }
 
@@ -523,9 +524,9 @@ pub struct Race {
     pub second: Party,
     /// The position of the step of the first.
     pub position: u32,
-    /// Why they are not ordered.
+    /// The reason why they are not ordered.
     pub because: Unordered,
-    /// The value of an entry for which they are not; `None` where no value matters.
+    /// The value of an entry for which they are not; `None` if no value matters.
     pub given: Option<Given>,
     /// Tasks that run, in this order, before the second starts; the first has not finished.
     pub witness: Vec<Occurrence>,
@@ -541,8 +542,8 @@ pub enum TooMuch {
         /// Positions to check.
         positions: u64,
     },
-    /// Packets move with the position, and there are so many slots that more steps than are
-    /// followed lie between two uses of one.
+    /// Packets move with the position, and there are so many slots that two uses of one are further
+    /// apart than the steps that are followed.
     Slots {
         /// The buffer whose packets move.
         buffer: BufferId,
@@ -552,7 +553,7 @@ pub enum TooMuch {
         /// The buffer.
         buffer: BufferId,
     },
-    /// Tiles of a buffer that shares its bytes fall into too many runs of bytes, over all
+    /// Tiles of a buffer that shares its bytes split into too many runs of bytes, over all
     /// positions.
     Runs {
         /// The buffer.
@@ -610,7 +611,7 @@ impl Conflict {
     }
 }
 
-/// Why the first of two tasks need not have finished when the second starts.
+/// The reason why the first of two tasks need not have finished when the second starts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unordered {
     /// No wait, packet or queue leads from the first to the second.
@@ -629,7 +630,7 @@ pub enum Unordered {
         /// Signals of this step that can come without the first.
         others: u32,
     },
-    /// As `Partial`, but only because workers can run ahead: signals of later steps count.
+    /// Like `Partial`, but only because workers can run ahead: signals of later steps count.
     RunsAhead {
         /// The wait.
         wait: Wait,

@@ -1,7 +1,7 @@
 //! AMK063x: tables, and whether their uses agree with their contracts.
 //!
-//! Runs when the structure holds, so that everything but tables, entries and events of routed waits
-//! can be indexed.
+//! Runs after the structure is checked, so that everything except tables, entries and events of
+//! routed waits can be indexed.
 
 use super::reason::{NoTable, NoTile, Uncounted};
 use crate::table::MOST_ROWS;
@@ -44,7 +44,7 @@ pub(super) fn check(program: &Program, found: &mut Found) {
     }
 }
 
-/// All operands and where they are.
+/// All operands with their places.
 pub(super) fn operands(program: &Program) -> impl Iterator<Item = (Site, &Operand)> {
     (0..).zip(&program.tasks).flat_map(|(task, t)| {
         (0..).zip(&t.calls).flat_map(move |(call, c)| {
@@ -289,7 +289,7 @@ fn fixed(program: &Program, uses: &BTreeMap<EventId, Use>, found: &mut Found) {
 }
 
 /// Each entry is signalled once and nothing else is: then for every routing an element has as many
-/// signals as entries name it, which is the number that its waiters count.
+/// signals as there are entries that name it, which is the number that its waiters count.
 fn counted(program: &Program, event: EventId, used: &Use, found: &mut Found) {
     let Some((table, _)) = used.table else { return };
     let mut wrong = |why| found.push(Violation::RoutedCounter { event, table, why });
@@ -333,7 +333,7 @@ fn picked(program: &Program, event: EventId, used: &Use, found: &mut Found) {
     }
 }
 
-/// A task reads the parts of a table that it uses.
+/// A task must read the parts of a table that it uses.
 fn reads(program: &Program, id: TaskId, found: &mut Found) {
     let task = &program.tasks[id.index()];
     let operands = || task.calls.iter().flat_map(|call| &call.operands);
@@ -360,10 +360,10 @@ fn reads(program: &Program, id: TaskId, found: &mut Found) {
     }
 }
 
-/// The parts of a table that the operands of a task have.
+/// The parts of a table that the operands of a task cover.
 struct Parts<'a> {
     written: bool,
-    /// Whether one reads all.
+    /// Whether one of them covers all.
     all: bool,
     /// Rows that are read whole, apart from each other and in order.
     rows: Vec<(u32, u32)>,
@@ -420,7 +420,7 @@ fn place(program: &Program, table: &Table, entry: u32) -> [u32; 2] {
     }
 }
 
-/// Whether an operand has an entry of a table, or all.
+/// Whether an operand covers an entry of a table, or all entries.
 fn covers(program: &Program, table: &Table, operand: &Operand, entry: Option<u32>) -> bool {
     let shape = &program.buffers[table.buffer.index()].shape;
     operand.region.intervals().iter().enumerate().all(|(dim, interval)| match entry {

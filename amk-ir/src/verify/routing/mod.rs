@@ -26,7 +26,7 @@ pub(super) struct Routing {
 }
 
 impl Routing {
-    /// `None` where tables or their uses break their contracts.
+    /// `None` if tables or their uses break their contracts.
     pub(super) fn of(program: &Program, found: &mut Found) -> Option<Self> {
         contract::check(program, found);
         if !found.is_empty() {

@@ -1,11 +1,11 @@
 //! Orders that hold for every routing, or for every routing in which an entry has a certain value.
 //!
-//! Where entry `n` of a table says `v`, the task that signals `n` finishes before those start that
-//! wait for the count of `v`; and who signals element `v` of an event finishes before those start
-//! that wait there for entry `n` and for all signals. With the order of the least program, these
-//! *edges* give what comes after a task given the value. An entry has *some* value: what comes
-//! after a task for each value of one entry comes after it for every routing; and so does what
-//! comes after it for each entry of a row that names all values.
+//! If entry `n` of a table is `v`, the task that signals `n` finishes before the tasks start that
+//! wait for the count of `v`; and the tasks that signal element `v` of an event finish before the
+//! tasks start that wait there for entry `n` and for all signals. Together with the order of the
+//! least program, these *edges* determine what comes after a task given the value. An entry has
+//! *some* value: what comes after a task for each value of one entry comes after it for every
+//! routing; and so does what comes after it for each entry of a row that names all values.
 
 use crate::verify::Given;
 use crate::verify::budget::Budget;
@@ -39,7 +39,7 @@ struct Entry {
     number: u32,
     /// Who signals it, on which event tensor.
     signals: Vec<(EventId, u32)>,
-    /// Who waits for its element, of which event tensor and for how many signals.
+    /// The tasks that wait for its element, with the event tensor and the number of signals.
     picks: Vec<(u32, EventId, u32)>,
 }
 
@@ -47,9 +47,9 @@ struct Entry {
 pub(in crate::verify) struct RoutedOrder {
     tasks: u32,
     tables: Vec<Edges>,
-    /// By element: who waits for its count.
+    /// By element: the tasks that wait for its count.
     counts: HashMap<Element, Vec<u32>>,
-    /// By element: who signals it, whatever the routing.
+    /// By element: the tasks that signal it, whatever the routing.
     fixed: HashMap<Element, Vec<u32>>,
     /// By buffer: the table it is. A task's waits read it before the waits are over, so they do not
     /// order it.
@@ -112,7 +112,7 @@ impl RoutedOrder {
     }
 
     /// Whether `first` has finished when `second` starts, for every routing in which they touch the
-    /// same elements. If not, a value for which no order is known, where it matters.
+    /// same elements. If not, a value for which no order is known, if it matters.
     pub(in crate::verify) fn holds(
         &mut self,
         clocks: &Clocks,
@@ -136,8 +136,8 @@ impl RoutedOrder {
         Ok(())
     }
 
-    /// The values that make two operands touch the same elements: for each of them some routing
-    /// does. `None` where every routing does, or it depends on no value.
+    /// The values for which two operands touch the same elements: for each of them some routing
+    /// exists. `None` if they do in every routing, or it depends on no value.
     fn cases(&self, first: &Access, second: &Access) -> Option<impl Iterator<Item = Given> + use<>> {
         // The elements of an operand that a pick can refer to.
         let picked = |table: TableId, other: &Access| {
@@ -259,7 +259,8 @@ impl RoutedOrder {
         more.add(&common.unwrap_or_default());
     }
 
-    /// Returns what the edges of a value reach from `a` and its successors, beyond those.
+    /// Returns the tasks that the edges of a value reach from `a` and its successors, in addition
+    /// to those.
     fn reached(&mut self, search: &mut Search<'_, '_>, after: &Tasks, given: Given) -> Tasks {
         let mut reached = Tasks::new();
         let mut known = Tasks::new();

@@ -14,7 +14,7 @@ pub struct Given {
     pub value: u32,
 }
 
-/// Why a table cannot be one.
+/// The reasons why a table is invalid.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoTable {
     /// There is no such buffer.
@@ -34,7 +34,7 @@ pub enum NoTable {
         /// The other table.
         other: TableId,
     },
-    /// A write to a part of a row, of splits to a part of the table; or one that moves with the
+    /// A write to part of a row, or for splits to part of the table; or a write that moves with the
     /// position.
     Part {
         /// The write.
@@ -49,7 +49,7 @@ pub enum NoTable {
     },
 }
 
-/// Why a table cannot decide on a tile.
+/// The reasons why a table cannot decide a tile.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoTile {
     /// The table has no such entry or group.
@@ -63,11 +63,11 @@ pub enum NoTile {
     Rows {
         /// Rows, or values of the table.
         expected: u32,
-        /// As it is.
+        /// The actual number.
         found: u32,
     },
-    /// The kind of the buffer, packets, or a place in the arena: what a table decides is known to
-    /// no one before.
+    /// The kind of the buffer, packets, or a place in the arena: what a table decides is not known
+    /// beforehand.
     Buffer,
     /// The buffer has too many dimensions to follow.
     Rank,
@@ -75,14 +75,15 @@ pub enum NoTile {
     Early,
     /// A picked element is written: two entries may name the same.
     Written,
-    /// Another operand has a fixed part of the first dimension, or one that another table decides.
+    /// Another operand has a fixed part of the first dimension, or a part that another table
+    /// decides.
     Mixed {
         /// The other operand.
         other: Site,
     },
 }
 
-/// Why the signals of an event tensor are not those that a table counts.
+/// The reasons why the signals of an event tensor are not those that a table counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Uncounted {
     /// The event tensor is not one counter for each value.
@@ -99,7 +100,7 @@ pub enum Uncounted {
         /// How many there are.
         count: u32,
     },
-    /// An entry that no task signals: whoever waits for the count may wait for ever.
+    /// An entry that no task signals: a task that waits for the count may wait forever.
     Never {
         /// The entry.
         entry: u32,
@@ -118,12 +119,12 @@ pub enum Uncounted {
         /// The task.
         task: TaskId,
     },
-    /// A wait for a fixed number of signals, where a table decides how many come.
+    /// A wait for a fixed number of signals, although a table decides how many arrive.
     FixedWait {
         /// The task.
         task: TaskId,
     },
-    /// A wait for a count where no table decides on the signals.
+    /// A wait for a count, although no table decides the signals.
     NoSignals {
         /// The task.
         task: TaskId,

@@ -1,14 +1,14 @@
 //! Two programs without tables that stand in for all routings, and the translation back.
 //!
-//! *Least* has no routed waits and signals: what is ordered in it is so for every routing. A buffer
-//! whose rows are sorted by routes gets the dimensions `[entries, values]` in the place of its
-//! rows: element `(n, v)` is the row of entry `n` where that says `v`. Each of them is a row for
-//! some routing, and two tiles share an element exactly if they share a row for some routing. Rows
+//! *Least* has no routed waits and signals: what is ordered in it is ordered for every routing. A
+//! buffer whose rows are sorted by routes gets the dimensions `[entries, values]` in place of its
+//! rows: element `(n, v)` is the row of entry `n` when that is `v`. Each of them is a row for some
+//! routing, and two tiles share an element exactly if they share a row for some routing. Rows
 //! between splits get one dimension, the groups.
 //!
-//! *Most* has the waits of all routings at once: each entry signals all values, and who waits for
-//! an entry's element waits for all. If all its tasks run, so do the tasks of every routing, since
-//! waits are monotone.
+//! *Most* has the waits of all routings at once: each entry signals all values, and a wait for an
+//! entry's element waits for all elements. If all its tasks run, so do the tasks of every routing,
+//! since waits are monotone.
 
 use crate::verify::{Given, Party, Violation};
 use crate::{
@@ -64,12 +64,12 @@ fn region(operand: &Operand, dims: &[u32]) -> Region {
         Some(Routed::Pick { .. }) | None => {}
     }
     intervals.extend(operand.region.intervals().iter().skip(1));
-    // The contract leaves room for the dimension that is added.
+    // The contract limits the rank so that a dimension can be added.
     Region::new(&intervals).unwrap_or(operand.region)
 }
 
-/// The program with the waits of all routings, from the one with the least order; `None` where they
-/// are too many.
+/// Returns the program with the waits of all routings, given the one with the least order; `None`
+/// if there are too many.
 ///
 /// All elements that entries signal get the same signals, so the first represents them.
 pub(super) fn most(program: &Program, least: &Program) -> Option<Program> {
