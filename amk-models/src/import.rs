@@ -1,5 +1,5 @@
-//! What checkpoints call the things that a family's page computes with: names of tensors and
-//! fields, as data that stands beside the page.
+//! The names and values by which checkpoints describe what a family's page computes: names of
+//! tensors and fields, as data beside the page.
 
 /// One `model_type` of transformers that a page computes, and the architecture of GGUF files that
 /// is the same.
@@ -13,19 +13,20 @@ pub struct Import {
     pub class: &'static str,
     /// Where a larger model's config and tensors have the text model.
     pub inside: Option<Inside>,
-    /// GGUF files of this kind, where llama.cpp has the architecture and the page computes it.
+    /// GGUF files of this kind, if llama.cpp has the architecture and the page computes it.
     pub gguf: Option<Gguf>,
     /// Other names of fields, with the usual ones. Where a config has both, these count.
     pub fields: &'static [(&'static str, &'static str)],
     /// Fields of published configs that the class does not read.
     pub unread: &'static [&'static str],
-    /// Sizes that configs may leave out, with what they are then.
+    /// Sizes that configs may omit, with their values in that case.
     pub defaults: &'static [(&'static str, Absent)],
-    /// `head_dim` where the config has none; otherwise `hidden_size / num_attention_heads`.
+    /// `head_dim` if the config has none; otherwise `hidden_size / num_attention_heads`.
     pub head_dim: Option<usize>,
-    /// The field of the norms' epsilon, and its value where the config has none.
+    /// The field of the norms' epsilon, and its value if the config has none.
     pub eps: (&'static str, f64),
-    /// How the width of the feed-forward network follows from the field, where it is not that.
+    /// How the width of the feed-forward network follows from the field, if the field is not the
+    /// width itself.
     pub rounding: Option<Rounding>,
     /// The field of the activation.
     pub activation_field: &'static str,
@@ -35,19 +36,19 @@ pub struct Import {
     pub activation_names: &'static [(&'static str, Activation)],
     /// Which elements of a head are rotated.
     pub rotation: Rotation,
-    /// The base of the frequencies where the config has none.
+    /// The base of the frequencies if the config has none.
     pub theta: f64,
-    /// The rotary embedding of layers with a window, where it differs from the others'.
+    /// The rotary embedding of sliding-window layers, if it differs from the others'.
     pub local: Option<Local>,
     /// The meaning of `sliding_window`.
     pub window: Window,
-    /// The family that computes windows, where `family` does not.
+    /// The family that computes windows, if `family` does not.
     pub windowed: Option<&'static str>,
-    /// What distinguishes the layers of two kinds.
+    /// The property that distinguishes two kinds of layers.
     pub layers: Option<LayerFlag>,
-    /// Whether a folder's norms are stored less 1.
+    /// Whether a folder's norms are stored minus 1.
     pub norms_less_one: bool,
-    /// Whether the embeddings are the output head where the config does not say.
+    /// Whether the embeddings are also the output head if the config does not say.
     pub tied: bool,
     /// Dims that only this page has.
     pub sizes: &'static [Size],
@@ -57,30 +58,30 @@ pub struct Import {
     pub flags: &'static [Flag],
     /// Fields that must have a value, because the page computes nothing else.
     pub fixed: &'static [Fixed],
-    /// Other names of a folder's tensors, the beginnings of names without `.weight` or `.bias`, and
-    /// what the page calls them: first one from the start, then one below `model.layers.{l}.`.
+    /// Other names of a folder's tensors (prefixes of names without `.weight` or `.bias`), with the
+    /// page's names: first names from the start, then names below `model.layers.{l}.`.
     pub names: &'static [(&'static str, &'static str)],
     /// Tensors that are several of the page's, one below the other.
     pub fused: &'static [Fused],
 }
 
-/// The value of a size that a config leaves out.
+/// The value of a size that a config omits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Absent {
     /// The class's own.
     Number(u32),
-    /// As large as another field.
+    /// The value of another field.
     As(&'static str),
 }
 
-/// A text model in a larger one, of which the rest is not computed.
+/// A text model inside a larger one, of which the rest is not computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Inside {
     /// The field of `config.json` with the text model's fields.
     pub field: &'static str,
     /// The `model_type` that stands there.
     pub model_type: &'static str,
-    /// The prefixes of its tensors' names, and of the names in the model alone.
+    /// The prefixes of its tensors' names, and those of the same names in a standalone model.
     pub names: &'static [(&'static str, &'static str)],
     /// The beginnings of the names of all other tensors.
     pub others: &'static [&'static str],
@@ -94,7 +95,7 @@ pub struct Rounding {
     pub switch: &'static str,
     /// The field of the factor.
     pub factor: &'static str,
-    /// The field of the number whose multiple it is, and its value where there is none.
+    /// The field that gives the multiple, and its default.
     pub multiple: (&'static str, usize),
 }
 
@@ -110,10 +111,10 @@ pub struct Gguf {
     /// Tensors with other names than usual: `blk.{l}.<left>` is `model.layers.{l}.<right>`, and
     /// `<left>` is `<right>` outside of the layers.
     pub names: &'static [(&'static str, &'static str)],
-    /// Layers of the one model whose scores are scaled by `hidden_size / heads` and not by the size
-    /// of a head, which files do not say.
+    /// The number of layers of the only model whose scores are scaled by `hidden_size / heads`
+    /// instead of by the head size, which files do not record.
     pub scores_by_width: Option<usize>,
-    /// Keys that a file has to have, as llama.cpp has other values for absent ones than a config.
+    /// Keys that a file must have, because the defaults of llama.cpp differ from those of a config.
     pub stated: &'static [&'static str],
 }
 
@@ -145,8 +146,8 @@ impl Activation {
 /// Which elements of a head a checkpoint rotates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rotation {
-    /// The rotated part of a head where the config has no `partial_rotary_factor`; `None`: heads
-    /// are rotated as a whole, and the field is refused.
+    /// The rotated part of a head if the config has no `partial_rotary_factor`; `None`: whole heads
+    /// are rotated, and the field is refused.
     pub part: Option<f64>,
     /// Which elements are rotated with each other.
     pub pairs: Pairs,
@@ -167,7 +168,7 @@ pub enum Pairs {
 pub enum Window {
     /// No such field.
     None,
-    /// In use unless null; the number is the window of a config that has no such field.
+    /// In use unless null; the number is the window of a config without the field.
     Stated(Option<usize>),
     /// Only in use together with `use_sliding_window`, which is refused.
     Switched,
@@ -180,7 +181,7 @@ pub enum Window {
 pub struct Local {
     /// The field of its base.
     pub field: Option<&'static str>,
-    /// Its base where the config has none.
+    /// Its base if the config has none.
     pub theta: f64,
 }
 
@@ -191,26 +192,26 @@ pub struct LayerFlag {
     pub name: &'static str,
     /// The field with a list of the layers' kinds.
     pub field: &'static str,
-    /// The entry of a layer with the flag, and that of one without.
+    /// The entry of a layer with the flag, and of one without.
     pub kinds: [&'static str; 2],
-    /// Which layers have it where there is no such list.
+    /// The layers that have it if there is no such list.
     pub unlisted: Unlisted,
     /// The beginnings of the names, below the layer, of tensors that only layers with the flag have
     /// and that only others have. A layer of a GGUF file has the flag if it has one of the first.
     pub tensors: [&'static [&'static str]; 2],
 }
 
-/// Which layers have a flag where a config does not list their kinds.
+/// The layers that have a flag if a config does not list their kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unlisted {
-    /// All but the last of each so many.
+    /// All except the last of each `period` layers.
     AllButOneIn {
-        /// The field with that number, where the class reads one.
+        /// The field with that number, if the class reads one.
         field: Option<&'static str>,
-        /// The number where the config does not say.
+        /// The number if the config does not give it.
         period: usize,
     },
-    /// Those whose numbers are in a list, or all where there is none.
+    /// Those whose numbers are in a list, or all if there is none.
     Numbered {
         /// The field with the list.
         field: &'static str,
@@ -218,8 +219,8 @@ pub enum Unlisted {
 }
 
 impl LayerFlag {
-    /// Layers with windows, as `layer_types` lists them; otherwise all but the last of each
-    /// `period`, or of as many as `field` says.
+    /// Sliding-window layers, as listed in `layer_types`; otherwise all except the last of each
+    /// `period`, or of as many as `field` gives.
     pub const fn sliding(period: usize, field: Option<&'static str>) -> Self {
         Self {
             name: "sliding",
@@ -240,7 +241,7 @@ pub struct Size {
     pub field: &'static str,
     /// The key of GGUF, below the architecture's prefix.
     pub key: &'static str,
-    /// The field's value where there is none.
+    /// The field's default.
     pub default: usize,
 }
 
@@ -253,9 +254,9 @@ pub struct Number {
     pub field: &'static str,
     /// The key of GGUF, below the architecture's prefix; `None`: files do not have it.
     pub key: Option<&'static str>,
-    /// What is passed on.
+    /// The form in which the value is passed on.
     pub form: Form,
-    /// The field's value where there is none.
+    /// The field's default.
     pub default: f64,
 }
 
@@ -266,7 +267,7 @@ impl Number {
     }
 }
 
-/// What becomes of a number.
+/// The conversion of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// The number itself.
@@ -295,10 +296,10 @@ pub struct Flag {
     pub path: &'static str,
     /// The field of `config.json`.
     pub field: &'static str,
-    /// Its value where there is none.
+    /// Its default.
     pub default: bool,
-    /// The tensors of a layer that are there only with the flag. A GGUF file has it if it has
-    /// these.
+    /// The tensors that a layer has only with the flag. In a GGUF file their presence determines
+    /// the flag.
     pub tensors: &'static [&'static str],
 }
 
@@ -309,9 +310,9 @@ pub struct Fixed {
     pub field: &'static str,
     /// The value.
     pub value: Known,
-    /// Whether a config without the field has another one.
+    /// Whether the default for a config without the field is a different value.
     pub stated: bool,
-    /// Why another one is refused.
+    /// The reason why other values are refused.
     pub reason: &'static str,
 }
 
@@ -403,7 +404,7 @@ impl Absent {
 }
 
 impl Fixed {
-    /// No biases, where `use_bias` says.
+    /// No biases, as stated by `use_bias`.
     pub const NO_BIASES: Self = Self {
         field: "use_bias",
         value: Known::Truth(false),
@@ -425,14 +426,14 @@ impl Gguf {
     pub const POST_NORMS: &'static [(&'static str, &'static str)] =
         &[("post_attention_norm", "post_attention_layernorm"), ("post_ffw_norm", "post_feedforward_layernorm")];
 
-    /// [`Self::POST_NORMS`] beside a norm before the MLP.
+    /// [`Self::POST_NORMS`], and a norm before the MLP.
     pub const PRE_AND_POST_NORMS: &'static [(&'static str, &'static str)] = &[
         ("post_attention_norm", "post_attention_layernorm"),
         ("ffn_norm", "pre_feedforward_layernorm"),
         ("post_ffw_norm", "post_feedforward_layernorm"),
     ];
 
-    /// Files of an architecture whose names are the usual ones.
+    /// Files of an architecture with the usual names.
     pub const fn of(architecture: &'static str) -> Self {
         Self {
             architecture,

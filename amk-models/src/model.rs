@@ -87,10 +87,10 @@ pub struct UnknownInstance {
     pub known: Vec<String>,
 }
 
-/// The model and the declared instance with this name, as in `llama.llama_3_2_1b`.
+/// Returns the model and the declared instance with this name, such as `llama.llama_3_2_1b`.
 ///
 /// # Errors
-/// When there is none.
+/// If there is none.
 pub fn find_instance(name: &str) -> Result<(Family, Instance), UnknownInstance> {
     let named = |family: &Family, instance: &Instance| format!("{}.{}", family.name, instance.name);
     all_instances().find(|(family, instance)| named(family, instance) == name).ok_or_else(|| UnknownInstance {
@@ -104,7 +104,7 @@ struct Parts {
     anew: Anew,
 }
 
-/// Makes the annotated function anew, with states kept in these element types, by path.
+/// Recreates the annotated function with states kept in these element types, by path.
 type Anew = Box<dyn Fn(BTreeMap<String, DType>) -> Eager + Send>;
 
 /// How weights are held in memory.
@@ -113,8 +113,8 @@ pub enum WeightFormat {
     /// As in the file, bit for bit.
     #[default]
     Native,
-    /// Converted to an encoding: all tensors to plain floats, matrices whose rows are whole blocks
-    /// to blocks.
+    /// Converted to an encoding: all tensors for plain floats, only matrices whose rows are whole
+    /// blocks for blocks.
     As(&'static Encoding),
 }
 
@@ -132,7 +132,7 @@ impl WeightFormat {
         (encoding != tensor.encoding() && (all || (tensor.shape().len() > 1 && fits))).then_some(encoding)
     }
 
-    /// Whether a matrix stays in its encoding because its rows are not whole blocks.
+    /// Whether a matrix keeps its encoding because its rows are not whole blocks.
     fn leaves(self, tensor: &StoredTensor) -> bool {
         let Self::As(encoding) = self else { return false };
         tensor.shape().len() > 1 && !tensor.row_len().is_multiple_of(encoding.block)
@@ -144,8 +144,8 @@ impl WeightFormat {
 pub struct WeightUse {
     /// How they are held in memory.
     pub format: WeightFormat,
-    /// How products take their inputs, where the encodings have such products; matrices in other
-    /// encodings take theirs in f32.
+    /// The form in which products take their inputs, for encodings with such products; matrices in
+    /// other encodings take theirs in f32.
     pub inputs: Inputs,
 }
 
@@ -156,7 +156,7 @@ impl From<WeightFormat> for WeightUse {
     }
 }
 
-/// What became of a checkpoint's weights when they were converted.
+/// The outcome of converting a checkpoint's weights.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Conversion {
     /// Tensors that were converted.
@@ -186,7 +186,7 @@ pub struct Model {
     pub names: BTreeMap<String, String>,
 }
 
-/// Why a checkpoint does not become a model.
+/// The reasons why a checkpoint cannot become a model.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
     /// The model's function computes another activation.
@@ -219,7 +219,7 @@ pub enum ModelError {
         /// Matrices that were not converted because their rows are not whole blocks.
         left: usize,
     },
-    /// A tensor is missing, misshaped or unreadable.
+    /// A tensor is missing, unreadable or of the wrong shape.
     #[error(transparent)]
     Build(#[from] BuildError),
     /// A tensor has no place in the model.
@@ -228,7 +228,7 @@ pub enum ModelError {
 }
 
 impl Family {
-    /// The family whose page computes a checkpoint.
+    /// Returns the family whose page computes a checkpoint.
     pub fn of(config: &ModelConfig) -> Self {
         let found = FAMILIES.into_iter().find(|family| family.name == config.family());
         found.expect("every import names a family, which a test checks")
@@ -236,11 +236,12 @@ impl Family {
 }
 
 impl Model {
-    /// Loads all weights. `context` is the number of positions of the KV cache; `progress` sees the
-    /// fraction of bytes done.
+    /// Loads all weights. `context` is the number of positions of the KV cache; `progress` is
+    /// called with the fraction of bytes done.
     ///
     /// # Errors
-    /// When a tensor is missing, left over or misshaped, the configuration is outside the model's
+    /// If a tensor is missing, unused or of the wrong shape, the configuration is outside the
+    /// model's range, or no matrix supports the requested inputs.
     /// range, or no matrix can take the inputs asked for.
     pub fn load(
         config: &ModelConfig,
@@ -255,10 +256,10 @@ impl Model {
         Self::from(source, inputs)
     }
 
-    /// Whether a checkpoint would load: as [`Self::load`], without reading a weight.
+    /// Checks whether a checkpoint would load, like [`Self::load`] but without reading a weight.
     ///
     /// # Errors
-    /// As [`Self::load`], but for weights that are not what their encoding allows.
+    /// As for [`Self::load`], except for weights that violate their encoding.
     pub fn check(config: &ModelConfig, tensors: TensorSet) -> Result<Family, ModelError> {
         let mut unseen = |_| {};
         let source = CheckpointSource::new(config, tensors, config.context_len, None, 1, &mut unseen);
@@ -294,7 +295,7 @@ impl Model {
     /// instance's.
     ///
     /// # Errors
-    /// When a shape does not fit, or no matrix can take the inputs asked for.
+    /// If a shape does not fit, or no matrix can take the inputs asked for.
     pub fn random(
         family: Family,
         instance: &Instance,
@@ -308,7 +309,7 @@ impl Model {
         Self::rounded(family, &instance.name, dims, &mut source, inputs)
     }
 
-    /// The same as [`Self::build`], of weights whose products take such inputs.
+    /// Like [`Self::build`], with weights whose products take inputs in this form.
     fn rounded(
         family: Family,
         name: &str,
@@ -329,7 +330,7 @@ impl Model {
     /// An instance of these dims over the weights of a source.
     ///
     /// # Errors
-    /// When a shape does not fit, or the source has no such weight.
+    /// If a shape does not fit, or the source has no such weight.
     pub fn build(
         family: Family,
         name: &str,
@@ -343,16 +344,16 @@ impl Model {
         Ok(Self { family, instance, bindings, eager, anew, conversion, rounding, names })
     }
 
-    /// Makes the annotated function anew, with caches kept as in a program whose schedule has this
+    /// Recreates the annotated function with caches kept as in a program whose schedule has this
     /// `cache`: in an element type of [`CACHES`](amk::ir::schedule::CACHES); `None`: in f32.
     ///
     /// # Errors
-    /// [`MegakernelError::Lower`] where the function cannot be lowered.
+    /// [`MegakernelError::Lower`] if the function cannot be lowered.
     pub fn keep_caches(&mut self, cache: Option<DType>) -> Result<(), MegakernelError> {
         let schedule = Schedule { cache, ..Schedule::default() };
         let tensors = self.family.kernel.unrolled(&self.instance, &schedule)?.tensors;
         let states = tensors.into_iter().filter(|tensor| tensor.kind == BufferKind::State);
-        // In a layout a path begins behind the name of its parameter.
+        // In a layout, paths do not include the name of the parameter.
         let kept = states.filter_map(|state| Some((state.name.split_once('.')?.1.to_owned(), state.dtype)));
         self.eager = (self.anew)(kept.collect());
         Ok(())
@@ -379,7 +380,7 @@ pub fn dims(config: &ModelConfig, context: usize) -> BTreeMap<String, u32> {
     dims
 }
 
-/// The parameter of a page that has the weights.
+/// The name of a page's parameter for the weights.
 const LAYOUT: &str = "w";
 
 fn parts<W: WeightLayout + Send + Sync + 'static, S: WeightLayout + Send + 'static>(
@@ -516,13 +517,13 @@ fn unread(tensor: &StoredTensor) -> Result<Weight, SourceError> {
     Ok(tensor.mapped().map_or_else(&zeros, |extent| mapped(tensor, extent).or_else(|_| zeros()))?)
 }
 
-/// The weight whose bytes are these of a file.
+/// Returns a weight backed by these bytes of a file.
 fn mapped(tensor: &StoredTensor, extent: &Extent) -> Result<Weight, WeightError> {
     let file = Arc::clone(&extent.file);
     Weight::from_bytes(tensor.encoding(), tensor.shape(), file, extent.range.start)
 }
 
-/// The weight as it is stored: the file's own bytes where these are its rows in the model's order.
+/// Returns the weight as stored: the file's own bytes if they are its rows in the model's order.
 fn native(tensor: &StoredTensor) -> Result<Weight, SourceError> {
     let (encoding, shape) = (tensor.encoding(), tensor.shape());
     let check = |bytes: &[u8]| check_blocks(encoding, bytes).map_err(|error| bad_block(tensor, &error));

@@ -28,8 +28,8 @@ const DEVIATION: f32 = 0.02;
 const BATCH: usize = 1 << 12;
 
 impl Random {
-    /// For the dims of a model of this crate, in an encoding, or in bf16 where there is no way to
-    /// encode elements or rows are not whole blocks.
+    /// For the dims of a model of this crate, in an encoding, or in bf16 if elements cannot be
+    /// encoded or rows are not whole blocks.
     pub(crate) fn new(dims: &BTreeMap<String, u32>, encoding: &'static Encoding) -> Self {
         let dim = |name: &str| dims.get(name).copied().unwrap_or(1);
         let largest = ["VOCAB", "FFN", "HEADS"].map(|rows| dim(rows) as usize * dim("HIDDEN") as usize);

@@ -16,7 +16,7 @@ pub struct Rounding {
     pub encodings: BTreeSet<&'static str>,
 }
 
-/// A source whose matrices take their inputs so, where their encodings have such products.
+/// A source whose matrices take their inputs in this form, if their encodings have such products.
 pub(crate) struct RoundedSource<'s> {
     source: &'s mut dyn Source,
     inputs: Inputs,

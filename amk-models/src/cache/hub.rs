@@ -13,7 +13,7 @@ const REVISION: &str = "main";
 /// A hub that takes longer to answer is taken for unreachable.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The hub's address, or the address of the mirror that the environment names.
+/// Returns the hub's address, or the address of the mirror named in the environment.
 pub(super) fn endpoint() -> String {
     std::env::var(ENDPOINT_VARIABLE).unwrap_or_else(|_| ENDPOINT.to_owned())
 }

@@ -63,7 +63,7 @@ pub enum CacheError {
         /// The cache folder.
         path: PathBuf,
     },
-    /// No source gave the model.
+    /// No source provided the model.
     #[error(
         "{model} is not in the cache, and no source gave it ({}); put its config.json, \
         model.safetensors and tokenizer.json, \
@@ -86,7 +86,7 @@ pub enum CacheError {
 pub struct Attempt {
     /// The source.
     pub source: String,
-    /// Why not.
+    /// The reason.
     pub reason: FetchError,
 }
 
@@ -126,15 +126,15 @@ impl FetchError {
 }
 
 impl Cache {
-    /// The cache that the environment names.
+    /// Returns the cache named in the environment.
     ///
     /// # Errors
-    /// [`CacheError::NoFolder`] when it names none and there is no home folder.
+    /// [`CacheError::NoFolder`] if none is named and there is no home folder.
     pub fn from_env() -> Result<Self, CacheError> {
         root(|name| std::env::var_os(name)).map(Self::at).ok_or(CacheError::NoFolder)
     }
 
-    /// Creates the folder where there is none, and tries to write into it.
+    /// Creates the folder if it does not exist, and tries to write to it.
     ///
     /// # Errors
     /// [`CacheError::Io`].
@@ -170,8 +170,8 @@ impl Cache {
         self.root.join("models").join(model.name)
     }
 
-    /// The path of a checkpoint of the model in the cache, if there is one: the user's own goes
-    /// first, then the sources in order.
+    /// Returns the path of a checkpoint of the model in the cache, if there is one: first the
+    /// user's own, then the sources in order.
     pub fn find(&self, model: &PublishedModel) -> Option<PathBuf> {
         let by_hand = self.folder(model).join(LOCAL);
         let has_files = std::fs::read_dir(&by_hand).is_ok_and(|mut entries| entries.next().is_some());
@@ -181,13 +181,14 @@ impl Cache {
         model.sources.iter().find_map(|source| self.find_from(model, source))
     }
 
-    /// Where the model from this source lies in the cache, if it is there. Different sources have
-    /// different weights: a comparison with recorded numbers has to name its source.
+    /// Returns the location of the model from this source in the cache, if it is there. Different
+    /// sources have different weights, so a comparison with recorded numbers must name its source.
     pub fn find_from(&self, model: &PublishedModel, source: &Source) -> Option<PathBuf> {
         Some(self.folder(model).join(source.folder())).filter(|path| path.is_dir())
     }
 
-    /// The folder to delete so that a checkpoint at `path` is fetched anew, if it was fetched.
+    /// Returns the folder to delete so that the checkpoint at `path` is downloaded again, if it was
+    /// downloaded.
     pub fn fetched(&self, path: &Path) -> Option<PathBuf> {
         let models = self.root.join("models");
         let mut parts = path.strip_prefix(&models).ok()?.components();
@@ -195,11 +196,12 @@ impl Cache {
         (!folder.ends_with(LOCAL)).then_some(folder)
     }
 
-    /// A folder with a checkpoint of the model, from the cache or else from the first source that
-    /// answers. Shows progress on standard error. Removes the remains of killed downloads.
+    /// Returns a folder with a checkpoint of the model, from the cache or else from the first
+    /// source that responds. Shows progress on standard error. Removes the remains of interrupted
+    /// downloads.
     ///
     /// # Errors
-    /// [`CacheError`]; nothing half-written stays behind.
+    /// [`CacheError`]; no partial files are left behind.
     pub fn resolve(&self, model: &PublishedModel) -> Result<PathBuf, CacheError> {
         partial::remove_abandoned(&self.folder(model));
         match self.find(model) {
@@ -208,10 +210,10 @@ impl Cache {
         }
     }
 
-    /// As [`Self::resolve`], but only from this source.
+    /// Like [`Self::resolve`], but only from this source.
     ///
     /// # Errors
-    /// As [`Self::resolve`].
+    /// As for [`Self::resolve`].
     pub fn resolve_from(&self, model: &PublishedModel, source: &Source) -> Result<PathBuf, CacheError> {
         partial::remove_abandoned(&self.folder(model));
         match self.find_from(model, source) {
@@ -220,10 +222,10 @@ impl Cache {
         }
     }
 
-    /// Fetches the model from the first of `sources` that answers, writing through `storage`.
+    /// Downloads the model from the first of `sources` that responds, writing through `storage`.
     ///
     /// # Errors
-    /// As [`Self::resolve`].
+    /// As for [`Self::resolve`].
     pub fn fetch(
         &self,
         model: &PublishedModel,

@@ -54,7 +54,7 @@ impl PartialFolder {
     }
 }
 
-/// The folder, locked for this process; `None` where that is not possible.
+/// The folder, locked for this process; `None` if that is not possible.
 fn lock(folder: &Path) -> Option<File> {
     File::open(folder).ok().filter(|folder| folder.lock().is_ok())
 }
@@ -71,7 +71,8 @@ pub(super) fn remove_abandoned(folder: &Path) {
     }
 }
 
-/// Whether the lock of a partial folder is free, or else whether it is old.
+/// Whether the lock of a partial folder is free or, if that cannot be determined, whether the
+/// folder is old.
 fn is_abandoned(entry: &DirEntry) -> bool {
     match File::open(entry.path()).map(|folder| folder.try_lock()) {
         Ok(Ok(())) => true,

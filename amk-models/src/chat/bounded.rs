@@ -39,7 +39,7 @@ pub(super) fn add_to(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
     });
 }
 
-/// The filters of texts, each with a bound of what it makes.
+/// The text filters, each with a bound on its result.
 fn of_texts() -> [(&'static str, Value, Bound); 14] {
     [
         ("capitalize", Value::from_function(filters::capitalize), unchanged),
@@ -102,7 +102,7 @@ fn add(
     });
 }
 
-/// The value that a filter or a method made, where it is not too large.
+/// Returns the result of a filter or a method, if it is not too large.
 pub(super) fn checked(budget: &Budget, made: Value) -> Result<Value, Error> {
     let size = made.as_str().map(str::len).or_else(|| Some(made.len()?.saturating_mul(size_of::<Value>())));
     let size = size.unwrap_or_default();
@@ -111,7 +111,7 @@ pub(super) fn checked(budget: &Budget, made: Value) -> Result<Value, Error> {
     Ok(made)
 }
 
-/// Refuses a method's arguments where it would make too much of them.
+/// Refuses a method's arguments if its result would be too large.
 pub(super) fn check_method(budget: &Budget, value: &Value, method: &str, arguments: &[Value]) -> Result<(), Error> {
     let Some(text) = value.as_str() else { return Ok(()) };
     match method {

@@ -8,20 +8,20 @@ use std::time::{Duration, Instant};
 use minijinja::value::ValueKind;
 use minijinja::{Error, ErrorKind, Value};
 
-/// Bytes a value counts beside its text.
+/// Bytes that a value counts in addition to its text.
 const VALUE_SIZE: usize = 32;
 /// Bytes a value may have for no conversation at all.
 const LEAST: usize = 1 << 20;
-/// As many times the size of the arguments may a value have.
+/// Maximum size of a value, as a multiple of the size of the arguments.
 const OF_ARGUMENTS: usize = 16;
-/// As many times the size of a value may all values of a run have together.
+/// Maximum size of all values of a run together, as a multiple of the maximum size of one.
 const TOTAL: usize = 128;
 /// Values inside of values; JSON has at most 128.
 const MAX_DEPTH: usize = 150;
 /// A conversation takes milliseconds.
 const MAX_TIME: Duration = Duration::from_secs(10);
 
-/// The bounds of one run, and what is left of them.
+/// The bounds of one run, and the remaining amounts.
 pub(super) struct Budget {
     /// The most bytes of a value.
     most: usize,
@@ -62,7 +62,7 @@ impl Budget {
         }
     }
 
-    /// Takes `bytes` from what is left.
+    /// Takes `bytes` from the remaining amount.
     pub(super) fn take(&self, bytes: usize) -> Result<(), Error> {
         let less = |left: usize| left.checked_sub(bytes);
         match self.left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less) {

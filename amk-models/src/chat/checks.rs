@@ -1,11 +1,11 @@
 //! Checks of a template's values while it runs: fuel bounds its instructions, but not the size of
-//! what they make.
+//! the values that they produce.
 //!
-//! minijinja has no hook for an assignment, so the source gets one: after each block's tag follows
-//! `{% if [values]|checked(bytes, new) %}{% endif %}`. The values are those that the tag names,
-//! `new` says whether it made them, as a `set` does, and the bytes are the length of the text up to
-//! the next block. It has no line break and ends like the tag before it, so that whitespace and
-//! line numbers stay.
+//! minijinja has no hook for an assignment, so one is inserted into the source: each block's tag is
+//! followed by `{% if [values]|checked(bytes, new) %}{% endif %}`. The values are those that the
+//! tag names, `new` states whether the tag created them, as a `set` does, and `bytes` is the length
+//! of the text up to the next block. The insertion has no line break and ends like the tag before
+//! it, so that whitespace and line numbers do not change.
 
 use super::tags::{Block, assignment, group_len, is_word, items};
 

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// The content of a message: a text, or parts of one.
+/// The content of a message: a text, or a list of parts.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged, expecting = "expected `content` to be a text or a list of parts")]
 pub enum Content {
@@ -26,7 +26,7 @@ pub struct ContentPart {
 /// A part of a message has no text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ContentError {
-    /// Of a type that no model here reads.
+    /// It has a type that no model here reads.
     #[error("content of type `{0}` is not supported")]
     Unsupported(String),
     /// Without its text.

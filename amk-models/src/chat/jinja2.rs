@@ -1,4 +1,4 @@
-//! Filters and tests as Jinja2 has them, where minijinja lacks them or differs.
+//! Filters and tests as in Jinja2, where minijinja lacks them or differs.
 
 use minijinja::value::{Kwargs, Rest, ValueKind, ValueOrKwargs, from_args};
 use minijinja::{Environment, Error, State, Value, filters};
@@ -47,7 +47,7 @@ pub(super) fn center(text: &str, width: Option<usize>) -> Result<String, Error> 
     Ok(format!("{left}{text}{right}"))
 }
 
-/// Takes its arguments by position, too.
+/// Also takes its arguments by position.
 pub(super) fn truncate(state: &mut State, value: &Value, arguments: Rest<ValueOrKwargs>) -> Result<Value, Error> {
     let arguments = arguments.into_values();
     let (positional, named): (&[Value], Kwargs) = from_args(&arguments)?;

@@ -6,16 +6,16 @@ use super::tags::{Block, assignment, is_word, outside_strings};
 const MAX_SOURCE: usize = 1 << 18;
 /// Blocks inside of blocks; each `elif` counts as one.
 const MAX_BLOCKS: usize = 100;
-/// Operators and brackets inside of which an operand may be.
+/// Maximum number of operators and brackets that enclose an operand.
 const MAX_OPERATORS: usize = 250;
-/// Concatenations and slices in a tag, each of which copies its text.
+/// Maximum number of concatenations and slices in a tag, each of which copies its text.
 const MAX_COPIES: usize = 64;
 /// Multiplications in a tag: minijinja repeats a text or a tuple to 100 million bytes or items.
 const MAX_PRODUCTS: usize = 2;
-/// Lists inside of lists that are written as texts, each of which doubles the backslashes inside.
+/// Maximum nesting of lists that are printed as text; each level doubles the backslashes inside.
 const MAX_WRITTEN: usize = 4;
 
-/// A template's source is more than what a template may have.
+/// A template's source exceeds a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum LimitError {
     #[error("the template has {0} bytes, more than {MAX_SOURCE}")]
@@ -60,7 +60,7 @@ impl OpenBlocks {
 /// A bracket that is open, or the tag itself.
 #[derive(Default)]
 struct Level {
-    /// Operators of the item that is read.
+    /// Operators of the item that is being read.
     operators: usize,
     is_square: bool,
     concatenates: bool,
@@ -71,13 +71,13 @@ struct Level {
 /// Counts of a tag up to a place.
 struct Counts {
     levels: Vec<Level>,
-    /// Operators inside of which the place is.
+    /// Operators that enclose the place.
     operators: usize,
     copies: usize,
     products: usize,
 }
 
-/// Refuses a tag on `line` whose expressions are too deep or copy too much.
+/// Refuses a tag on `line` whose expressions are nested too deeply or copy too much.
 pub(super) fn check_tag(tag: &str, line: usize) -> Result<(), LimitError> {
     let mut counts = Counts { levels: vec![Level::default()], operators: 0, copies: 0, products: 0 };
     for (at, c) in outside_strings(tag) {
@@ -102,7 +102,7 @@ fn is_operator_at(tag: &str, at: usize) -> bool {
 }
 
 impl Counts {
-    /// Takes an operator, a bracket, or what stands between items.
+    /// Adds an operator, a bracket, or a separator of items.
     fn add(&mut self, c: char) {
         match c {
             '(' | '[' | '{' => self.levels.push(Level { is_square: c == '[', ..Level::default() }),

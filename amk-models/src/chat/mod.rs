@@ -37,11 +37,11 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::thread::Builder;
 
-/// Instructions a template may execute, checks included. A thousand messages take some millions
-/// where a template looks through all of them for each.
+/// Maximum number of instructions that a template may execute, including checks. A thousand
+/// messages take a few millions if a template searches all of them for each one.
 const FUEL: u64 = 10_000_000;
 const NAME: &str = "chat template";
-/// Several times what the deepest template within the limits takes.
+/// Several times what the deepest template within the limits needs.
 const STACK_SIZE: usize = 16 << 20;
 
 /// One turn of a conversation.
@@ -167,7 +167,7 @@ impl ChatTemplate {
     /// [as written](crate::tokenizer::SpecialTokens::AsWritten).
     ///
     /// # Errors
-    /// [`ChatError`] when the template does not parse, refuses the conversation, uses an undefined
+    /// [`ChatError`] if the template does not parse, refuses the conversation, uses an undefined
     /// name, or runs too long.
     pub fn render(&self, messages: &[Message], options: &ChatOptions) -> Result<String, ChatError> {
         // Templates take an empty list for tools.
@@ -186,8 +186,8 @@ impl ChatTemplate {
     }
 }
 
-/// Runs `render` on a thread of its own: minijinja recurses over a template, and it panics where
-/// nothing is cut from its end, as in `''[::-1]`.
+/// Runs `render` on a separate thread: minijinja recurses over a template, and it panics if nothing
+/// remains after slicing from the end, as in `''[::-1]`.
 fn on_large_stack(render: impl FnOnce() -> Result<String, ChatError> + Send) -> Result<String, ChatError> {
     std::thread::scope(|scope| {
         let thread = Builder::new().name(NAME.to_owned()).stack_size(STACK_SIZE).spawn_scoped(scope, render);
@@ -210,7 +210,7 @@ fn environment<'a>(budget: Budget) -> Result<Environment<'a>, Error> {
     Ok(environment)
 }
 
-/// Adds what makes values of any size.
+/// Adds the functions and filters that create values of any size.
 fn add_budgeted(environment: &mut Environment<'_>, budget: &Arc<Budget>) {
     bounded::add_to(environment, budget);
     let of = || Arc::clone(budget);

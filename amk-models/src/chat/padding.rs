@@ -5,7 +5,7 @@ use minijinja::{Error, ErrorKind};
 /// Widest filled text, in characters: a template is not trusted with memory.
 const MAX_WIDTH: usize = 1 << 16;
 
-/// As many of `filler` as `text` lacks characters to a width of `width`.
+/// Returns as many `filler` characters as `text` lacks to a width of `width`.
 pub(super) fn fill(filler: char, width: usize, text: &str) -> Result<String, Error> {
     if width > MAX_WIDTH {
         return Err(Error::new(ErrorKind::InvalidOperation, format!("a width of {width} is more than {MAX_WIDTH}")));

@@ -2,7 +2,7 @@
 
 use super::tags::{group_len, is_word, string_len};
 
-/// Values inside of values that are written as the filter at most: templates come from anywhere.
+/// Maximum nesting of values that are written as the filter: templates are untrusted.
 const MAX_DEPTH: usize = 8;
 
 /// Returns the tag of a block or an expression with `'text' % value` written as
@@ -34,8 +34,8 @@ fn as_filter_at(tag: &str, depth: usize) -> String {
     written + rest
 }
 
-/// Bytes of the value that `text` starts with: a text, a group or a name, with its attributes,
-/// items, calls and filters.
+/// The length in bytes of the operand at the start of `text`: a text, a group or a name, with its
+/// attributes, items, calls and filters.
 fn operand_len(text: &str) -> usize {
     let mut at = 0;
     loop {

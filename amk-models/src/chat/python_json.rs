@@ -79,12 +79,12 @@ impl io::Write for Bounded<'_> {
 /// The text between items.
 #[derive(Default)]
 struct Style {
-    /// The indent of a level; items are on lines of their own where there is one.
+    /// The indent of a level; if there is one, items are on separate lines.
     indent: Option<String>,
     item: String,
     key: String,
     level: usize,
-    /// Whether the list or object that is written has items.
+    /// Whether the list or object being written has items.
     has_items: bool,
 }
 

@@ -68,8 +68,7 @@ fn of_list(list: &Value, method: &str, arguments: &[Value]) -> Result<Option<Val
     }
 }
 
-/// The parts of `text`, cut from its end at most `limit` times, at any whitespace where no
-/// separator is given.
+/// Splits `text` from its end at most `limit` times, at whitespace if no separator is given.
 fn rsplit<'a>(text: &'a str, separator: Option<&str>, limit: usize) -> Result<Vec<&'a str>, Error> {
     let mut parts: Vec<_> = match separator {
         Some(part) => text.rsplitn(limit.saturating_add(1), self::separator(part)?).collect(),

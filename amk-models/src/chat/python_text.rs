@@ -53,7 +53,7 @@ fn write(text: &mut String, value: &Value) -> Result {
     Ok(())
 }
 
-/// Whether minijinja's type prints other than as a list or dictionary.
+/// Whether minijinja prints the type other than as a list or dictionary.
 fn has_own_text(type_name: &str) -> bool {
     ["::Macro", "::Loop", "::Closure"].iter().any(|own| type_name.ends_with(own))
 }

@@ -1,5 +1,5 @@
-//! A template's source as minijinja takes it: `generation` blocks and `'text' % value` written as
-//! what minijinja has, and checks of what the template makes.
+//! A template's source in the form that minijinja accepts: `generation` blocks and `'text' % value`
+//! are rewritten, and checks of the template's values are inserted.
 
 use std::borrow::Cow;
 

@@ -29,7 +29,7 @@ pub(super) struct Block<'a> {
     pub(super) keyword: &'a str,
     /// The text after the keyword.
     pub(super) rest: &'a str,
-    /// The closing delimiter, which says whether whitespace after the tag stays.
+    /// The closing delimiter, which determines whether whitespace after the tag is kept.
     pub(super) closing: &'a str,
 }
 
@@ -37,7 +37,7 @@ impl<'a> Block<'a> {
     fn new(tag: &'a str) -> Self {
         let closing = ["-%}", "+%}", "%}"].into_iter().find(|closing| tag.ends_with(closing)).unwrap_or_default();
         let inside = tag.strip_prefix("{%").and_then(|inside| inside.strip_suffix(closing));
-        // A tag without an end is none that minijinja takes.
+        // A tag without an end is left for minijinja to reject.
         let inside = inside.filter(|_| !closing.is_empty()).unwrap_or_default();
         let inside = inside.trim_start_matches(['-', '+']).trim();
         let (keyword, rest) = inside.split_at(inside.find(|c| !is_word(c)).unwrap_or(inside.len()));
@@ -46,7 +46,7 @@ impl<'a> Block<'a> {
     }
 }
 
-/// The parts of `source`, in their order.
+/// Returns the parts of `source`, in order.
 pub(super) fn parts(source: &str) -> Parts<'_> {
     Parts { rest: source, raw: false }
 }
@@ -90,7 +90,8 @@ fn tag_start(text: &str) -> Option<usize> {
     text.match_indices('{').map(|(at, _)| at).find(is_tag)
 }
 
-/// Bytes of the tag that `text` starts with. Its end does not count inside of strings and brackets.
+/// The length in bytes of the tag at the start of `text`. Its end does not count inside strings and
+/// brackets.
 fn tag_len(text: &str) -> usize {
     let end = match text.as_bytes().get(1) {
         Some(b'%') => "%}",
@@ -128,7 +129,7 @@ fn without_marker(text: &str) -> &str {
     text.strip_prefix(['-', '+']).unwrap_or(text)
 }
 
-/// Bytes of the string that `text` starts with.
+/// The length in bytes of the string at the start of `text`.
 pub(super) fn string_len(text: &str) -> usize {
     let mut characters = text.char_indices();
     let quote = characters.next().map(|(_, quote)| quote);
@@ -181,7 +182,7 @@ pub(super) fn assignment(rest: &str) -> Option<(&str, &str)> {
     Some((rest[..at].trim(), &rest[at + 1..]))
 }
 
-/// The parts of `text` between commas.
+/// Splits `text` at its commas.
 pub(super) fn items(text: &str) -> Vec<&str> {
     let mut items = Vec::new();
     let mut start = 0;

@@ -11,7 +11,7 @@ use crate::tokenizer::Tokenizer;
 use super::{Checkpoint, CheckpointError, GenerationDefaults, json_error, names, read_if_present, read_json, shards};
 
 const CONFIG: &str = "config.json";
-/// The chat template for tools beside `chat_template.jinja`, where there are several.
+/// The chat template for tools beside `chat_template.jinja`, if there are several.
 const TOOL_USE: &str = "additional_chat_templates/tool_use.jinja";
 
 /// Whether the folder holds a Hugging Face checkpoint.

@@ -30,8 +30,9 @@ pub struct GenerationDefaults {
     pub left: Vec<&'static str>,
 }
 
-/// Fields of `generation_config.json` by which transformers changes a text and which are not
-/// applied here, each with the values that change nothing, beside null, false and an empty list.
+/// Fields of `generation_config.json` with which transformers changes a text and which are not
+/// applied here, each with the values that have no effect, in addition to null, false and an empty
+/// list.
 const NOT_APPLIED: [(&str, &[f64]); 17] = [
     ("bad_words_ids", &[]),
     ("begin_suppress_tokens", &[]),
@@ -68,7 +69,8 @@ impl GenerationDefaults {
         top_k.is_some() || [temperature, top_p, min_p].into_iter().any(Option::is_some)
     }
 
-    /// Reads a `generation_config.json`; what it does not know steers other ways of generating.
+    /// Reads a `generation_config.json`; fields that it does not know control other generation
+    /// methods.
     pub(super) fn read(path: &Path, config: &Map<String, Value>) -> Result<Self, CheckpointError> {
         let number = |field: &str, lowest: f64| match config.get(field) {
             None | Some(Value::Null) => Ok(None),

@@ -17,8 +17,8 @@ use super::{Checkpoint, CheckpointError, GenerationDefaults, folder};
 /// The version of the quantised block layouts (`GGML_QNT_VERSION`).
 const QUANTIZATION_VERSION: u64 = 2;
 
-/// Whether a file is GGUF: by its name or, as the blobs of a store have no extension, by its first
-/// bytes.
+/// Whether a file is GGUF: by its name or, since the blobs of a store have no extension, by its
+/// first bytes.
 pub(super) fn is_one(path: &Path) -> bool {
     let starts = || {
         let mut start = MAGIC.map(|_| 0);
@@ -67,7 +67,7 @@ pub(super) fn open(path: &Path, allowed: &AllowedFields) -> Result<Checkpoint, C
     Ok(Checkpoint { path: path.to_owned(), config, tensors, generation, chat_template, tokenizer })
 }
 
-/// The embedded tokenizer, or the `tokenizer.json` in the file's folder where the embedded one
+/// Returns the embedded tokenizer, or the `tokenizer.json` in the file's folder if the embedded one
 /// cannot be built.
 fn tokenizer(path: &Path, metadata: &Metadata) -> Result<Option<Tokenizer>, CheckpointError> {
     let embedded = metadata.get("tokenizer.ggml.model").map(|_| Tokenizer::from_gguf(path, metadata)).transpose();

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Whatever the source, tensors have their Hugging Face names and shapes. Opening maps the files
-//! and reads their headers; it decodes no weights.
+//! and reads their headers; no weights are decoded.
 
 mod folder;
 mod generation;
@@ -99,12 +99,12 @@ impl Checkpoint {
         Self::open_allowing(path, &AllowedFields::default())
     }
 
-    /// As [`Self::open`], with fields of the config that nothing here knows.
+    /// Like [`Self::open`], but accepts these unknown fields of the config.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// As for [`Self::open`].
     pub fn open_allowing(path: &Path, allowed: &AllowedFields) -> Result<Self, CheckpointError> {
-        // Reading what is neither, such as a pipe, may not end.
+        // Reading something that is neither, such as a pipe, may never end.
         let mut checkpoint = if path.is_dir() {
             open_folder(path, allowed)?
         } else if path.is_file() && gguf::is_one(path) {
@@ -136,7 +136,7 @@ impl Checkpoint {
     }
 }
 
-/// Why a path is not a checkpoint, and the path to give instead.
+/// Explains why a path is not a checkpoint, and which path to give instead.
 fn not_a_checkpoint(path: &Path) -> String {
     if path.extension().is_some_and(|extension| extension == "safetensors") {
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -157,7 +157,7 @@ fn not_a_checkpoint(path: &Path) -> String {
     }
 }
 
-/// The last part of a path that could be the name of a repository, `owner/name`.
+/// Returns the last part of a path that could be a repository name, `owner/name`.
 fn repository(path: &Path) -> Option<&str> {
     let (owner, name) = path.to_str()?.split_once('/')?;
     let is_name = |part: &str| {
@@ -173,7 +173,7 @@ fn open_folder(path: &Path, allowed: &AllowedFields) -> Result<Checkpoint, Check
     }
     match gguf::only_file(path)? {
         Some(file) => gguf::open(&file, allowed),
-        // Refused for want of weights, after its config.
+        // Refused because it has no weights, after its config.
         None if folder::is_hugging_face(path) => folder::open(path, allowed),
         None => {
             let reason = "has neither a config.json nor a .gguf file".to_owned();
@@ -185,7 +185,7 @@ fn open_folder(path: &Path, allowed: &AllowedFields) -> Result<Checkpoint, Check
 /// Largest accepted text file; the largest tokenizers have some tens of megabytes.
 const MAX_TEXT_BYTES: u64 = 1 << 28;
 
-/// The bytes of the text file at `path`; `None` when there is no such file.
+/// Returns the bytes of the text file at `path`; `None` if there is no such file.
 fn read_if_present(path: &Path) -> Result<Option<Vec<u8>>, CheckpointError> {
     let io = |source| CheckpointError::Io { path: path.to_owned(), source };
     let file = match std::fs::File::open(path) {
@@ -202,7 +202,7 @@ fn read_if_present(path: &Path) -> Result<Option<Vec<u8>>, CheckpointError> {
     Ok(Some(bytes))
 }
 
-/// The JSON object in the file at `path`; `None` when there is no such file.
+/// Returns the JSON object in the file at `path`; `None` if there is no such file.
 fn read_json(path: &Path) -> Result<Option<serde_json::Map<String, serde_json::Value>>, CheckpointError> {
     let Some(bytes) = read_if_present(path)? else { return Ok(None) };
     match serde_json::from_slice(&bytes) {

@@ -3,15 +3,15 @@
 use crate::import::Import;
 use crate::weights::{FormatError, StoredTensor, TensorSet};
 
-/// The prefix of a decoder's tensors, which checkpoints of the decoder alone leave out.
+/// The prefix of a decoder's tensors, which checkpoints of the decoder alone omit.
 const DECODER: &str = "model.";
-/// The beginning of its layers' names then. Other names without the prefix are as they are.
+/// The prefix of its layers' names in that case. Other names without `DECODER` are unchanged.
 const LAYERS: &str = "layers.";
-/// The name of the output head, which is none of the decoder's.
+/// The name of the output head, which is not part of the decoder.
 const HEAD: &str = "lm_head.";
 
-/// The tensors under their usual names, without those of a larger model's other parts. The weights
-/// of depthwise convolutions, `[N, 1, L]`, become matrices.
+/// Renames the tensors to their usual names, without those of other parts of a larger model. The
+/// weights of depthwise convolutions, `[N, 1, L]`, become matrices.
 ///
 /// # Errors
 /// [`FormatCause::Duplicate`](crate::weights::FormatCause::Duplicate) when two tensors get the same name.

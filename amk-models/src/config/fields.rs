@@ -4,10 +4,10 @@ use serde_json::{Map, Value};
 
 use super::Refusal;
 
-/// The fields of an object that are still unread, and the refusals so far.
+/// The unread fields of an object, and the refusals so far.
 ///
-/// Each getter takes its field out. A wrong type is recorded as a refusal and a harmless stand-in
-/// returned, so that one pass reports all errors.
+/// Each getter takes its field out. A value of the wrong type is recorded as a refusal and replaced
+/// by a harmless default, so that one pass reports all errors.
 pub(super) struct Fields {
     map: Map<String, Value>,
     /// Path of the object inside the file, with a final dot; empty at the top.
@@ -20,7 +20,7 @@ impl Fields {
         Self { map, prefix: prefix.to_owned(), refusals: Vec::new() }
     }
 
-    /// The fields of the object that was in `field`.
+    /// Returns the fields of the object in `field`.
     pub(super) fn inner(&self, field: &str, map: Map<String, Value>) -> Self {
         Self::new(map, &format!("{}{field}.", self.prefix))
     }
@@ -40,7 +40,7 @@ impl Fields {
         self.refusals.extend(refusals);
     }
 
-    /// Whether nothing was refused so far.
+    /// Whether nothing has been refused so far.
     pub(super) fn is_accepted(&self) -> bool {
         self.refusals.is_empty()
     }
@@ -77,7 +77,7 @@ impl Fields {
         self.refusals
     }
 
-    /// The value that `read` makes of `field`; a refusal where it makes none.
+    /// Returns the value that `read` extracts from `field`; refuses the field if it extracts none.
     fn read<T>(&mut self, field: &str, expected: &str, read: impl FnOnce(&Value) -> Option<T>) -> Option<T> {
         let value = self.take(field)?;
         let read = read(&value);
@@ -138,7 +138,7 @@ impl Fields {
         self.read(field, "true or false", Value::as_bool)
     }
 
-    /// Finite numbers; none where the field is absent.
+    /// Finite numbers; empty if the field is absent.
     pub(super) fn numbers(&mut self, field: &str) -> Vec<f32> {
         let number = |value: &Value| value.as_f64().map(|number| number as f32).filter(|number| number.is_finite());
         let list = |value: &Value| value.as_array()?.iter().map(number).collect();

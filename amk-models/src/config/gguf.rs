@@ -16,8 +16,7 @@ use super::{AllowedFields, ConfigError, MAX_DIMENSION, MAX_LENGTH, ModelConfig, 
 use crate::import::{Gguf, Import, Local, Number, Size, Unlisted, Window};
 use crate::models::imports;
 
-/// Keys under the architecture's prefix that [`read`] computes with, in addition to those of the
-/// family.
+/// Keys under the architecture's prefix that [`read`] uses, in addition to those of the family.
 const MODELLED: [&str; 20] = [
     "attention.head_count",
     "attention.head_count_kv",
@@ -56,7 +55,8 @@ const MUST_BE_OFF: [(&str, &str); 4] = [
 /// The key of the positions of a window.
 pub(crate) const WINDOW: &str = "attention.sliding_window";
 
-/// The base of the frequencies where a file has none, as in llama.cpp, whatever a config's is.
+/// The base of the frequencies if a file has none, as in llama.cpp, whatever the default of a
+/// config is.
 const THETA: f64 = 10_000.0;
 
 /// The key of the base of the frequencies in layers with a window.
@@ -109,7 +109,7 @@ pub(crate) struct GgufTensors {
     pub(crate) names: BTreeSet<String>,
 }
 
-/// Factors of rotary frequencies that lie among the tensors.
+/// Factors of rotary frequencies that are stored as tensors.
 #[derive(Clone)]
 pub(crate) enum RopeFactors {
     /// There are none.
@@ -266,8 +266,8 @@ fn sizes(keys: &mut Keys<'_>, import: &Import) -> BTreeMap<&'static str, usize> 
     import.sizes.iter().map(&mut size).collect()
 }
 
-/// The key of the number of key heads; a list where layers of one kind have no attention, for
-/// which it is 0.
+/// The key of the number of key heads; a list if one kind of layers has no attention, for which it
+/// is 0.
 pub(super) const KV_HEADS: &str = "attention.head_count_kv";
 
 /// Key heads of each layer that has any.
@@ -276,12 +276,13 @@ fn kv_heads(keys: &mut Keys<'_>, import: &Import) -> Option<usize> {
     keys.size_but(KV_HEADS, MAX_DIMENSION, skipped)
 }
 
-/// Whether layers without the flag have other tensors than attention's.
+/// Whether layers without the flag have tensors other than attention's.
 pub(super) fn has_others(import: &Import) -> bool {
     import.layers.is_some_and(|flag| flag.tensors.iter().any(|tensors| !tensors.is_empty()))
 }
 
-/// The flags of each layer: by its tensors, or as llama.cpp knows and files do not say.
+/// The flags of each layer: by its tensors, or as built into llama.cpp where files do not contain
+/// them.
 fn layer_flags(import: &Import, layers: usize, names: &BTreeSet<String>) -> BTreeMap<&'static str, Vec<bool>> {
     let Some(flag) = import.layers else { return BTreeMap::new() };
     let [own, _] = flag.tensors;
@@ -298,7 +299,7 @@ fn layer_flags(import: &Import, layers: usize, names: &BTreeSet<String>) -> BTre
     BTreeMap::from([(flag.name, flags)])
 }
 
-/// A flag is set where the first layer has its tensors.
+/// A flag is set if the first layer has its tensors.
 fn flags(import: &Import, names: &BTreeSet<String>) -> BTreeMap<&'static str, bool> {
     let has = |tensor: &&str| names.contains(&format!("model.layers.0.{tensor}"));
     import.flags.iter().map(|flag| (flag.path, flag.tensors.iter().any(has))).collect()
@@ -321,7 +322,7 @@ fn end_tokens(keys: &mut Keys<'_>) -> Vec<u32> {
 fn rope(keys: &mut Keys<'_>, head_dim: usize, context_len: usize, factors: RopeFactors) -> Rope {
     let theta = keys.float("rope.freq_base").unwrap_or(THETA);
     let rotary_dims = keys.size("rope.dimension_count", MAX_DIMENSION).unwrap_or(head_dim);
-    // As in llama.cpp, a factor of 0 counts as none.
+    // As in llama.cpp, a factor of 0 counts as absent.
     let factor = keys.float("rope.scaling.factor").filter(|&factor| factor != 0.0).unwrap_or(1.0);
     let original = keys.size("rope.scaling.original_context_length", MAX_LENGTH).unwrap_or(context_len);
     if factor < 0.0 || !factor.is_finite() {
@@ -367,7 +368,7 @@ fn rope(keys: &mut Keys<'_>, head_dim: usize, context_len: usize, factors: RopeF
     Rope { theta, rotary_dims, scaling }
 }
 
-/// YaRN. `yarn_attn_factor` is what converters take from a config's `attention_factor`.
+/// YaRN. `yarn_attn_factor` is what converters write for a config's `attention_factor`.
 fn yarn(keys: &mut Keys<'_>, factor: f64, original_context: f64) -> RopeScaling {
     let mut positive = |key: &str, default: f64| {
         let value = keys.float(key).unwrap_or(default);
@@ -418,13 +419,13 @@ impl Keys<'_> {
         })
     }
 
-    /// A size from 1 to `limit`. A list with one value for every layer counts where all values are
+    /// A size from 1 to `limit`. A list with one value per layer is accepted if all values are
     /// equal.
     fn size(&mut self, key: &str, limit: u64) -> Option<usize> {
         self.size_but(key, limit, None)
     }
 
-    /// As [`Self::size`], where layers with the value `skipped` do not count.
+    /// Like [`Self::size`], ignoring layers with the value `skipped`.
     fn size_but(&mut self, key: &str, limit: u64, skipped: Option<i64>) -> Option<usize> {
         let full = self.full(key);
         let mut reason = "sizes that differ by layer are not modelled";
@@ -475,7 +476,7 @@ impl Keys<'_> {
         u32::try_from(id).ok()
     }
 
-    /// Whether a key is one that only this family has.
+    /// Whether a key exists only in this family.
     fn is_of_the_family(&self, own: &str) -> bool {
         let local = own == LOCAL_THETA && self.import.local.is_some();
         let number = self.import.numbers.iter().any(|number| number.key == Some(own));
@@ -500,7 +501,8 @@ impl Keys<'_> {
     }
 }
 
-/// Why `key`, which is `own` under the architecture's prefix, cannot be accepted with this value.
+/// Returns why `key`, which is `own` under the architecture's prefix, cannot be accepted with this
+/// value.
 fn unacceptable(key: &str, own: &str, value: &Value) -> Option<Refusal> {
     if MODELLED.contains(&own) || HARMLESS.contains(&own) {
         return None;

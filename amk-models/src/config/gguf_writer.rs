@@ -9,7 +9,7 @@ use super::{AllowedFields, ModelConfig, Rope, RopeScaling, Unsaid};
 use crate::import::{Form, Gguf};
 use crate::weights::gguf::{Array, Metadata, Value};
 
-/// The settings in a GGUF file, beside the weights and the tokenizer of a model.
+/// The settings in a GGUF file, in addition to the weights and the tokenizer of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GgufSettings {
     /// The metadata.
@@ -19,8 +19,8 @@ pub struct GgufSettings {
 }
 
 impl ModelConfig {
-    /// What a GGUF file for this model with tensors of these names says of it. It was read back and
-    /// is the same model.
+    /// Returns the settings of a GGUF file for this model, with tensors of these names. They have
+    /// been read back and describe the same model.
     ///
     /// # Errors
     /// [`Unsaid`], for instance for an architecture that llama.cpp does not have.
@@ -101,7 +101,7 @@ impl ModelConfig {
         }
     }
 
-    /// The scaling of the rotary frequencies: what of it is metadata, and the factors.
+    /// Writes the scaling of the rotary frequencies: its metadata, and its factors.
     fn put_scaling(&self, put: &mut dyn FnMut(&str, Value)) -> RopeFactors {
         const ORIGINAL: &str = "rope.scaling.original_context_length";
         let mut named = |name: &str| put("rope.scaling.type", Value::String(name.to_owned()));
@@ -134,7 +134,8 @@ impl ModelConfig {
         }
     }
 
-    /// What these metadata and factors do not say of this model; `None`: they say it all.
+    /// Returns the part of this model that these metadata and factors do not describe; `None` if
+    /// they describe it completely.
     fn unsaid_by(
         &self,
         metadata: &BTreeMap<String, Value>,

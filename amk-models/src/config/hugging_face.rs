@@ -22,10 +22,10 @@ impl ModelConfig {
         Self::from_json_allowing(path, text, &AllowedFields::default())
     }
 
-    /// As [`Self::from_json`], with fields that nothing here knows.
+    /// Like [`Self::from_json`], but accepts these unknown fields.
     ///
     /// # Errors
-    /// As [`Self::from_json`].
+    /// As for [`Self::from_json`].
     pub fn from_json_allowing(path: &Path, text: &[u8], allowed: &AllowedFields) -> Result<Self, ConfigError> {
         let refused = |refusals| ConfigError { path: path.to_owned(), refusals };
         let object = match serde_json::from_slice(text) {
@@ -34,7 +34,7 @@ impl ModelConfig {
             Err(error) => return Err(refused(vec![Refusal::new("config", "", format!("invalid JSON: {error}"))])),
         };
         let mut fields = Fields::new(object, "");
-        // Nearly every other field of another model would be refused; the type alone is enough.
+        // Nearly every field of a different model would be refused; the type alone is enough.
         let import = import(&mut fields).map_err(|refusal| refused(vec![refusal]))?;
         spell_usually(&mut fields, import);
         let config = read(&mut fields, import);
@@ -57,8 +57,8 @@ fn import(fields: &mut Fields) -> Result<&'static Import, Refusal> {
     }
 }
 
-/// Brings the fields of a kind of checkpoint to where [`read`] looks for them: those of a text
-/// model inside another, other names, sizes that are left out.
+/// Moves the fields of a kind of checkpoint to where [`read`] expects them: those of a text model
+/// inside another, other names, sizes that are omitted.
 fn spell_usually(fields: &mut Fields, import: &Import) {
     if let Some(inside) = import.inside {
         match fields.take(inside.field) {
@@ -85,7 +85,7 @@ fn spell_usually(fields: &mut Fields, import: &Import) {
     for &(field, absent) in import.defaults {
         match absent {
             Absent::Number(number) => fields.put_default(field, number.into()),
-            // Where that one is missing, too, its own absence is refused.
+            // If that one is missing too, its own absence is refused.
             Absent::As(other) => fields.put_default(field, fields.peek(other).cloned().unwrap_or_default()),
         }
     }
@@ -94,8 +94,8 @@ fn spell_usually(fields: &mut Fields, import: &Import) {
 /// Fields that transformers reads from the whole model's config, not from the text model's.
 const OF_ALL: [&str; 3] = ["model_type", "architectures", "tie_word_embeddings"];
 
-/// Refuses what a larger model's config says beside the text model's: transformers does not read
-/// it there.
+/// Refuses fields that a larger model's config has outside the text model's: transformers does not
+/// read them there.
 fn refuse_outside(fields: &mut Fields, import: &Import) {
     let also = ["bos_token_id", "eos_token_id", "quantization_config"];
     for (field, value) in fields.take_rest() {
@@ -178,7 +178,8 @@ fn ffn_size(fields: &mut Fields, import: &Import) -> usize {
     let width = if without_factor {
         part
     } else {
-        // As in Python, a float is cut off; a factor out of range gives a shape that no tensor has.
+        // As in Python, a float is truncated; a factor out of range gives a shape that no tensor
+        // has.
         ((factor * part as f64) as usize).min(MAX_DIMENSION as usize).next_multiple_of(multiple)
     };
     if width == 0 {
@@ -187,7 +188,7 @@ fn ffn_size(fields: &mut Fields, import: &Import) -> usize {
     width
 }
 
-/// The flags of each layer: listed, or as [`Unlisted`] says.
+/// The flags of each layer: listed, or determined by [`Unlisted`].
 fn layer_flags(fields: &mut Fields, import: &Import, layers: usize) -> BTreeMap<&'static str, Vec<bool>> {
     let Some(flag) = import.layers else { return BTreeMap::new() };
     let unlisted = unlisted(fields, flag.unlisted, layers);
@@ -228,7 +229,7 @@ fn kind_of_layer(entry: &Value, [with, without]: [&str; 2]) -> Option<bool> {
     [(with, true), (without, false)].into_iter().find(|(name, _)| kind == *name).map(|(_, flag)| flag)
 }
 
-/// The rotary embedding, and that of layers with a window where it differs.
+/// The rotary embedding, and that of sliding-window layers if it differs.
 fn ropes(fields: &mut Fields, import: &Import, head_dim: usize, context_len: usize) -> (Rope, Option<Rope>) {
     let stated = import.local.and_then(|local| fields.number(local.field?));
     let of_kinds = import.local.and_then(|_| by_kind(fields));
@@ -263,8 +264,8 @@ fn check_fixed(fields: &mut Fields, import: &Import) {
     }
 }
 
-/// `architectures` names the class with a causal language-model head, or its decoder alone: another
-/// one has other tensors or another output.
+/// `architectures` must name the class with a causal language-model head, or its decoder alone: any
+/// other class has different tensors or a different output.
 fn check_class(fields: &mut Fields, import: &Import) {
     let Some(classes) = fields.take("architectures") else { return };
     let expected = Value::from(vec![import.class]);
@@ -275,8 +276,8 @@ fn check_class(fields: &mut Fields, import: &Import) {
     }
 }
 
-/// transformers takes null as one key and value head per query head. Classes have other defaults
-/// for an absent field; a kind of checkpoint whose configs leave it out says its own.
+/// transformers treats null as one key and value head per query head. Classes have different
+/// defaults for an absent field; a kind of checkpoint whose configs omit it states its own.
 fn kv_heads(fields: &mut Fields, heads: usize) -> usize {
     const FIELD: &str = "num_key_value_heads";
     if fields.peek(FIELD).is_none() {
@@ -325,7 +326,7 @@ fn window(fields: &mut Fields, import: &Import, context_len: usize) -> Option<us
 fn activation(fields: &mut Fields, import: &Import) -> Activation {
     const FIELD: &str = "hidden_act";
     if import.activation_field != FIELD {
-        // transformers reads the other field alone.
+        // transformers reads only the other field.
         fields.take(FIELD);
     }
     let Some(name) = fields.text(import.activation_field) else { return import.activation };

@@ -14,7 +14,7 @@ pub(super) fn rope(config: &mut Fields, import: &Import, head_dim: usize, contex
     let rotation = import.rotation;
     let theta = config.number("rope_theta");
     let part = outer_partial(config, rotation);
-    // Of a class whose layers have bases of two kinds transformers reads the inner field alone.
+    // For a class whose layers have two kinds of bases, transformers reads only the inner field.
     let original = config.size("original_max_position_embeddings", MAX_LENGTH).filter(|_| import.local.is_none());
     let Some(mut inner) = scaling_object(config) else {
         return rope_of(theta.unwrap_or(import.theta), rotated(part, rotation, head_dim), RopeScaling::Default);
@@ -33,7 +33,7 @@ pub(super) fn rope(config: &mut Fields, import: &Import, head_dim: usize, contex
         inner.refuse_unknown(&key, &value, "this parameter is not one of the scaling's");
     }
     let rotary_dims = rotated(part, rotation, head_dim);
-    // An odd part is refused for itself.
+    // An odd part is refused on its own.
     if rotary_dims.is_multiple_of(2) && !scaling.fits(rotary_dims) {
         inner.refuse(
             "long_factor",
@@ -55,14 +55,14 @@ fn rotated(part: Option<f64>, rotation: Rotation, head_dim: usize) -> usize {
     (head_dim as f64 * part) as usize
 }
 
-/// The outer factor, of which null is not absence: transformers then rotates whole heads.
+/// The outer factor, for which null differs from absence: transformers then rotates whole heads.
 fn outer_partial(config: &mut Fields, rotation: Rotation) -> Option<f64> {
     let is_null = config.peek("partial_rotary_factor").is_some_and(Value::is_null);
     partial(config, rotation).or(is_null.then_some(1.0))
 }
 
-/// The rotated part of a head. Where an architecture has none, transformers ignores the factor, or
-/// fails on it with a scaling.
+/// The rotated part of a head. If an architecture has none, transformers ignores the factor, or
+/// fails on it when there is a scaling.
 fn partial(fields: &mut Fields, rotation: Rotation) -> Option<f64> {
     const FIELD: &str = "partial_rotary_factor";
     let factor = fields.number(FIELD)?;
@@ -76,7 +76,7 @@ fn partial(fields: &mut Fields, rotation: Rotation) -> Option<f64> {
     modelled.then_some(factor)
 }
 
-/// The object that describes the scaling, under whichever name; `None` when there is none or it is
+/// The object that describes the scaling, under either name; `None` if there is none or it is
 /// refused.
 fn scaling_object(config: &mut Fields) -> Option<Fields> {
     let old = config.take("rope_scaling");
@@ -104,9 +104,9 @@ fn scaling_object(config: &mut Fields) -> Option<Fields> {
     }
 }
 
-/// Takes a `rope_parameters` with an object for each kind of layer apart: leaves that of full
+/// Splits a `rope_parameters` that has an object for each kind of layer: leaves the object of full
 /// attention in its place and returns the base of the other. Either may be absent; transformers
-/// ignores settings that are for all layers, so these are refused.
+/// ignores settings for all layers, so these are refused.
 pub(super) fn by_kind(config: &mut Fields) -> Option<f64> {
     const FIELD: &str = "rope_parameters";
     const KINDS: [&str; 2] = ["full_attention", "sliding_attention"];
@@ -144,8 +144,9 @@ fn agreeing(inner: &mut Fields, field: &str, outer: Option<f64>) -> Option<f64> 
     found.or(outer)
 }
 
-/// Refuses what transformers ignores in classes whose layers have bases of two kinds, and nobody
-/// means who says it: a scaling by its old name alone, and a yarn whose bounds are not rounded.
+/// Refuses settings that transformers ignores in classes whose layers have two kinds of bases,
+/// although their author must have meant something by them: a scaling with only its old name, and a
+/// yarn whose bounds are not rounded.
 fn refuse_unread(inner: &mut Fields) {
     if let Some(exact) = inner.peek("truncate").filter(|value| **value != Value::Bool(true)).cloned() {
         inner.refuse("truncate", &exact, "transformers rounds the bounds in models of this architecture all the same");
@@ -166,7 +167,7 @@ fn scaling(inner: &mut Fields, original_context: f64, context: f64) -> RopeScali
     let name = new.or(old).unwrap_or_else(|| "default".to_owned());
     match name.as_str() {
         "default" => RopeScaling::Default,
-        // It differs beyond the context of the config alone, where no sequence is.
+        // It differs only beyond the context of the config, which no sequence reaches.
         "dynamic" => {
             inner.required_positive("factor");
             RopeScaling::Default
@@ -177,7 +178,7 @@ fn scaling(inner: &mut Fields, original_context: f64, context: f64) -> RopeScali
         // Its first name.
         "longrope" | "su" => longrope(inner, original_context, context),
         _ => {
-            // The parameters of an unknown scaling are unknown, too: one refusal is enough.
+            // The parameters of an unknown scaling are also unknown: one refusal is enough.
             inner.take_rest();
             let reason = "this scaling is not modelled; default, dynamic, linear, llama3, yarn and longrope are";
             inner.refuse("rope_type", &name.into(), reason);
@@ -221,7 +222,7 @@ fn yarn(inner: &mut Fields, original_context: f64, context: f64) -> RopeScaling 
     // Python takes null for false.
     let absent = inner.peek("truncate").is_none();
     let truncate = inner.truth("truncate").unwrap_or(absent);
-    // Whether the model was trained with the scaling; nothing is computed from it.
+    // Whether the model was trained with the scaling; it has no effect on the computation.
     inner.truth("finetuned");
     RopeScaling::Yarn { factor, beta_fast, beta_slow, original_context, attention_factor, truncate }
 }

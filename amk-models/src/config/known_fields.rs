@@ -122,8 +122,8 @@ pub fn neutral_fields() -> impl Iterator<Item = (&'static str, &'static str)> {
     MUST_BE_NEUTRAL.into_iter().map(|(field, _, reason)| (field, reason))
 }
 
-/// Whether an `auto_map` only names the Python file of a class that transformers has itself, which
-/// it takes unless it is asked to run the file.
+/// Whether an `auto_map` only names the Python file of a class that transformers itself has, and
+/// uses unless told to run the file.
 pub(super) fn is_own_class(field: &str, value: &Value, class: &str) -> bool {
     let named = value.get("AutoModelForCausalLM").and_then(Value::as_str);
     field == "auto_map" && named.and_then(|named| named.rsplit('.').next()) == Some(class)
@@ -132,10 +132,10 @@ pub(super) fn is_own_class(field: &str, value: &Value, class: &str) -> bool {
 /// Types of plain numbers, in which a file or a computation may be.
 const PLAIN_DTYPES: [&str; 4] = ["bfloat16", "float16", "float32", "float64"];
 
-/// Whether a field keeps account of a config's origin or of how Python runs the model, by its name
-/// and the kind of its value: a private attribute of transformers' classes (`_name_or_path`,
+/// Whether a field only records a config's origin or how Python runs the model, by its name and the
+/// kind of its value: a private attribute of transformers' classes (`_name_or_path`,
 /// `_attn_implementation_autoset`), a version, a name or path, an implementation, or a type of
-/// plain numbers. A number or a list has another meaning, whatever the name
+/// plain numbers. A number or a list has a different meaning, whatever the name
 /// (`_sliding_window_pattern`).
 pub(super) fn is_bookkeeping(field: &str, value: &Value) -> bool {
     match value {

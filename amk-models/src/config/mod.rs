@@ -75,11 +75,11 @@ pub struct ModelConfig {
     /// Positions that a layer with a window attends to, if there are such layers and the window is
     /// shorter than the context.
     pub window: Option<usize>,
-    /// Whether norms are stored less 1.
+    /// Whether norms are stored minus 1.
     pub norms_less_one: bool,
     /// The rotary position embedding.
     pub rope: Rope,
-    /// That of layers with a window, where it differs.
+    /// The rotary embedding of sliding-window layers, if it differs.
     pub local_rope: Option<Rope>,
     /// The token that starts a text, if any.
     pub bos: Option<u32>,
@@ -98,7 +98,7 @@ impl ModelConfig {
         self.import.windowed.filter(|_| self.window.is_some()).unwrap_or(self.import.family)
     }
 
-    /// The same as a model of its own, where it is the text model in a larger one.
+    /// Returns the same model on its own, if it is the text model inside a larger one.
     pub fn alone(&self) -> Option<Self> {
         let inside = self.import.inside?;
         let import = imports().find(|import| import.model_type == inside.model_type)?;
@@ -110,8 +110,8 @@ impl ModelConfig {
         self.local_rope.as_ref().unwrap_or(&self.rope)
     }
 
-    /// The flag at the path of a page: its own, `windowed` where a window is in use, or
-    /// `layers[3].name` of a layer.
+    /// The flag at a path in a page: the page's own, `windowed` if a window is in use, or
+    /// `layers[3].name` for a layer.
     pub(crate) fn flag(&self, path: &str) -> Option<bool> {
         let of_layer = || {
             let (layer, name) = path.strip_prefix("layers[")?.split_once("].")?;
@@ -123,13 +123,13 @@ impl ModelConfig {
         }
     }
 
-    /// Whether the author computes with quantised activations, which nothing here does.
+    /// Whether the author computes with quantised activations, which is not done here.
     pub fn quantises_activations(&self) -> bool {
         self.quantization.as_ref().is_some_and(Quantization::quantises_activations)
     }
 
-    /// Whether a tensor is one that only checkpoints or layers with a flag have, which this one has
-    /// not, or one of layers without it.
+    /// Whether a tensor exists only in checkpoints or layers with a flag that is not set here, or
+    /// only in layers without a flag that is set.
     pub(crate) fn lacks(&self, tensor: &str) -> bool {
         let lacks = |flag: &Flag| {
             self.flags.get(flag.path) == Some(&false) && flag.tensors.iter().any(|name| tensor.ends_with(name))

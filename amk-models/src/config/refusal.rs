@@ -1,4 +1,4 @@
-//! Why a config was refused.
+//! The reasons why a config is refused.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -18,7 +18,7 @@ pub struct Refusal {
     pub value: String,
     /// Why.
     pub reason: String,
-    /// Whether nothing here knows the field, so that [`AllowedFields`] may have it.
+    /// Whether the field is unknown, so that [`AllowedFields`] may allow it.
     pub unknown: bool,
 }
 
@@ -32,7 +32,7 @@ impl Refusal {
         Self { field: field.into(), value: shortened, reason: reason.into(), unknown: false }
     }
 
-    /// The refusal of a field that nothing here knows.
+    /// Returns the refusal of an unknown field.
     pub(super) fn unknown(field: impl Into<String>, value: impl Into<String>, reason: &str) -> Self {
         let field = field.into();
         let reason = format!("{reason} and may change what the model computes; --allow-unknown {field} ignores it");

@@ -51,7 +51,7 @@ pub enum RopeScaling {
         original_context: f64,
         /// Factor of cosine and sine.
         attention_factor: f64,
-        /// Whether the bounds of the passage are rounded to whole dimensions.
+        /// Whether the bounds of the transition are rounded to whole dimensions.
         truncate: bool,
     },
     /// LongRoPE (Ding et al. 2024, arXiv:2402.13753): each frequency is divided by its own factor,
@@ -82,8 +82,8 @@ pub struct RopeFrequencies {
 }
 
 impl RopeScaling {
-    /// Whether it has a positive factor for each rotated pair, where it has lists of factors, and
-    /// one for all.
+    /// Whether it has a positive factor for each rotated pair, if it has lists of factors, and a
+    /// positive overall factor.
     pub(super) fn fits(&self, rotary_dims: usize) -> bool {
         let usable = |factors: &[f32]| {
             factors.len() == rotary_dims / 2 && factors.iter().all(|&factor| factor.is_finite() && factor > 0.0)

@@ -9,7 +9,7 @@ use crate::import::{Form, Known, Window};
 
 const FORM: &str = "a config.json";
 
-/// A model that a form of files cannot say.
+/// A model that a file format cannot describe.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{form} cannot say {what}")]
 pub struct Unsaid {
@@ -41,7 +41,7 @@ impl ModelConfig {
             match fixed.value {
                 Known::Truth(value) => put(fixed.field, value.into()),
                 Known::Text(value) => put(fixed.field, value.into()),
-                // A list as long as the model: what it says is what its absence says.
+                // A list as long as the model, which means the same as its absence.
                 Known::AllOf(_) => {}
             }
         }
@@ -53,7 +53,7 @@ impl ModelConfig {
             let plain = |value: f64| match number.form {
                 Form::Plain => shortest(value as f32),
                 Form::Reciprocal => shortest((1.0 / value) as f32),
-                // What has a root here are sizes, and transformers takes no float for one.
+                // Values with a root here are sizes, and transformers accepts no float for a size.
                 Form::ReciprocalRoot => size(value).unwrap_or_else(|| shortest((1.0 / (value * value)) as f32)),
             };
             put(number.field, value.map_or(Value::Null, plain));
@@ -69,7 +69,7 @@ impl ModelConfig {
         }
         match self.import.window {
             Window::None | Window::Switched => {}
-            // transformers asks for a number where layers have a window, however long it is.
+            // transformers requires a number if layers have a window, however long it is.
             Window::OfLayers => put("sliding_window", self.window.unwrap_or(self.context_len).into()),
             Window::Stated(_) => put("sliding_window", self.window.into()),
         }
@@ -110,12 +110,12 @@ impl ModelConfig {
         Ok(())
     }
 
-    /// The fields, if they say this model.
+    /// Returns the fields, if they describe this model.
     fn same(&self, fields: Map<String, Value>) -> Result<Map<String, Value>, Unsaid> {
         let text = Value::Object(fields.clone()).to_string();
         let read = Self::from_json(Path::new("config.json"), text.as_bytes());
         let read = read.map_err(|error| Unsaid { form: FORM, what: format!("this model: {error}") })?;
-        // What files of both forms have in other ways.
+        // Properties that the two file formats express differently.
         let neutral = |config: &Self| Self { torch_dtype: None, norms_less_one: false, ..config.clone() };
         match neutral(&read) == neutral(self) {
             true => Ok(fields),
@@ -124,15 +124,15 @@ impl ModelConfig {
     }
 }
 
-/// The size of which this is the reciprocal root in f32, if there is one.
+/// Returns the size whose reciprocal root in f32 this is, if there is one.
 fn size(root: f64) -> Option<Value> {
     let size = (1.0 / (root * root)).round();
     let is_exact = (1.0..=f64::from(u32::MAX)).contains(&size) && f64::from(Form::ReciprocalRoot.of(size)) == root;
     is_exact.then(|| (size as u32).into())
 }
 
-/// The entry of a list of layers' kinds: a number where it is the text of one, as transformers
-/// takes the text `0` for true.
+/// The entry in a list of layer kinds: a number if it is the text of one, because transformers
+/// treats the text `0` as true.
 fn entry(kind: &str) -> Value {
     kind.parse::<u64>().map_or_else(|_| kind.into(), Value::from)
 }

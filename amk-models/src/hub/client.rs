@@ -18,7 +18,7 @@ use std::time::Duration;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 /// Files that come at the same time.
 const PARALLEL: usize = 4;
-/// Times that a transfer that breaks off goes on.
+/// Maximum number of times that an interrupted transfer is resumed.
 const RESUMES: usize = 5;
 /// Bytes copied at a time.
 const CHUNK: usize = 1 << 16;
@@ -53,7 +53,7 @@ impl Sibling {
     }
 }
 
-/// Fetches what is missing of a model; returns its path.
+/// Downloads the missing files of a model; returns its path.
 pub(super) fn fetch(model: &HubModel, layout: &Layout, settings: &HubSettings) -> Result<PathBuf, HubError> {
     let client = Client::new(settings);
     let revision = client.revision(model)?;
@@ -148,7 +148,7 @@ impl<'s> Client<'s> {
         failed.into_inner().ok().flatten().map_or(Ok(()), Err)
     }
 
-    /// Fetches a file, from where an earlier transfer broke off.
+    /// Downloads a file, resuming where an earlier transfer stopped.
     fn fetch_file(
         &self,
         address: &str,
@@ -166,7 +166,8 @@ impl<'s> Client<'s> {
             Ok(())
         })?;
         let Some(mut part) = part else { return Ok(()) };
-        // Another process that fetches the same has it when this one goes on.
+        // If another process is downloading the same file, it is complete when this process gets
+        // the lock.
         part.lock().map_err(write_error)?;
         if blob.exists() {
             return Ok(());
@@ -191,7 +192,7 @@ impl<'s> Client<'s> {
         std::fs::rename(&incomplete, &blob).map_err(|source| HubError::Write { path: blob, source })
     }
 
-    /// Asks for the rest of a file and appends what comes.
+    /// Requests the rest of a file and appends the response.
     fn append(
         &self,
         address: &str,
@@ -230,7 +231,7 @@ fn unavailable(what: &str, reason: impl ToString) -> HubError {
     HubError::Unavailable { what: what.to_owned(), reason: reason.to_string() }
 }
 
-/// Whether a file has the size and, where its blob is named by it, the SHA-256 that the hub lists.
+/// Whether a file has the size and, if its blob is named by it, the SHA-256 that the hub lists.
 fn is_whole(part: &mut File, file: &HubFileInfo) -> io::Result<bool> {
     let length = part.seek(SeekFrom::End(0))?;
     if file.size.is_some_and(|size| size != length) {

@@ -8,9 +8,9 @@ use indicatif::HumanBytes;
 pub struct HubFileInfo {
     /// Its path in the repository.
     pub path: String,
-    /// Bytes, where the hub says.
+    /// Size in bytes, if the hub states it.
     pub size: Option<u64>,
-    /// What the cache calls its content: its SHA-256 where it is large, else its id in git.
+    /// The name of its content in the cache: its SHA-256 if it is large, else its git id.
     pub blob: String,
 }
 
@@ -25,7 +25,7 @@ const BESIDE: [&str; 7] = [
     "model.safetensors.index.json",
 ];
 
-/// The files to fetch: a GGUF file, or what a folder of safetensors needs.
+/// Selects the files to download: a GGUF file, or the files that a folder of safetensors needs.
 pub(super) fn choose(model: &HubModel, files: &[HubFileInfo]) -> Result<Vec<HubFileInfo>, HubError> {
     let of = |chosen: &dyn Fn(&str) -> bool| -> Vec<HubFileInfo> {
         files.iter().filter(|file| chosen(&file.path)).cloned().collect()

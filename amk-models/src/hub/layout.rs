@@ -44,7 +44,7 @@ impl Layout {
         files
     }
 
-    /// What a model is opened by: its file, or the folder of its snapshot.
+    /// The path by which a model is opened: its file, or the folder of its snapshot.
     pub(super) fn path(&self, snapshot: &Path, model: &HubModel, files: &[HubFileInfo]) -> PathBuf {
         match (&model.file, files) {
             (Some(file), _) => snapshot.join(file),

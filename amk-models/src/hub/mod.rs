@@ -1,12 +1,12 @@
-//! Models of the Hugging Face hub, by name, in the cache that Python's tools share.
+//! Models on the Hugging Face hub, by name, in the cache that is shared with Python tools.
 //!
 //! ```text
 //! owner/name[:file][@revision] ─► HubModel ─list─► files ─chosen─► blobs/, snapshots/ ─► a path
 //!                                    client: HTTPS, token, resumed    layout: the cache on disk
 //! ```
 //!
-//! `HF_ENDPOINT`, `HF_HOME`, `HF_HUB_CACHE`, `HF_TOKEN`, `HF_TOKEN_PATH` and `HF_HUB_OFFLINE` mean
-//! what they mean to `huggingface_hub`.
+//! `HF_ENDPOINT`, `HF_HOME`, `HF_HUB_CACHE`, `HF_TOKEN`, `HF_TOKEN_PATH` and `HF_HUB_OFFLINE` have
+//! the same meaning as for `huggingface_hub`.
 
 #[cfg(feature = "hub")]
 mod client;
@@ -38,7 +38,7 @@ pub enum HubError {
         model: String,
         /// The cache.
         folder: PathBuf,
-        /// Why it is not fetched.
+        /// The reason.
         why: String,
     },
     /// The hub refuses.
@@ -46,15 +46,15 @@ pub enum HubError {
     Refused {
         /// The status.
         status: u16,
-        /// What was asked for.
+        /// The requested item.
         what: String,
     },
     /// The hub does not answer, or not as a hub.
     #[error("{what}: {reason}")]
     Unavailable {
-        /// What was asked for.
+        /// The requested item.
         what: String,
-        /// Why not.
+        /// The reason.
         reason: String,
     },
     /// A file of the cache cannot be written.
@@ -76,7 +76,7 @@ pub enum HubError {
     Choose(String),
 }
 
-/// What to do about a status.
+/// Returns advice for an HTTP status.
 fn help(status: u16) -> &'static str {
     match status {
         401 | 403 => "; a private or gated model needs a token in HF_TOKEN, and its terms accepted",
@@ -86,7 +86,7 @@ fn help(status: u16) -> &'static str {
 }
 
 impl HubModel {
-    /// The folder or the GGUF file of the model in the cache, fetched where it is not there.
+    /// Returns the folder or the GGUF file of the model in the cache, downloading it if necessary.
     ///
     /// # Errors
     /// [`HubError`].
@@ -102,7 +102,7 @@ impl HubModel {
         return self.cached(&layout)?.ok_or_else(|| not_cached("this build has no HTTPS client".to_owned()));
         #[cfg(feature = "hub")]
         match client::fetch(self, &layout, settings) {
-            // A hub that does not answer is no reason not to run what is there.
+            // If the hub does not respond, a cached model can still run.
             Err(HubError::Unavailable { what, reason }) => match self.cached(&layout)? {
                 Some(path) => Ok(path),
                 None => Err(not_cached(format!("{what} did not come: {reason}"))),

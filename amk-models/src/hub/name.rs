@@ -8,7 +8,7 @@ use std::str::FromStr;
 pub struct HubModel {
     /// `owner/name`.
     pub repository: String,
-    /// The file to run, where the repository has several.
+    /// The file to run, if the repository has several.
     pub file: Option<String>,
     /// A branch, a tag or a commit.
     pub revision: String,
@@ -19,7 +19,7 @@ pub struct HubModel {
 #[error("`{0}` is no model of the hub, which is `owner/name[:file][@revision]`")]
 pub struct NameError(String);
 
-/// The revision where none is named.
+/// The default revision.
 const MAIN: &str = "main";
 
 impl FromStr for HubModel {
@@ -33,7 +33,7 @@ impl FromStr for HubModel {
             None => (rest, None),
         };
         let (owner, name) = repository.split_once('/').ok_or_else(wrong)?;
-        // What comes from a name goes into paths.
+        // Parts of a name become parts of paths.
         let paths = [file.unwrap_or("file"), revision];
         if !is_part(owner) || !is_part(name) || !paths.iter().all(|path| path.split('/').all(is_part)) {
             return Err(wrong());
@@ -42,7 +42,7 @@ impl FromStr for HubModel {
     }
 }
 
-/// Whether a text may be a part of a name or of a path in a repository.
+/// Whether a text is valid as part of a name or of a path in a repository.
 pub(super) fn is_part(text: &str) -> bool {
     let legal = |char: char| char.is_ascii_alphanumeric() || "-_.+".contains(char);
     text.starts_with(|char: char| char.is_ascii_alphanumeric() || char == '_') && text.chars().all(legal)

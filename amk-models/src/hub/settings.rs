@@ -1,4 +1,4 @@
-//! What the environment says about the hub.
+//! The hub settings in the environment.
 
 use super::HubError;
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ impl HubSettings {
         self.token.as_deref()
     }
 
-    /// Whether nothing is fetched.
+    /// Whether downloads are disabled.
     pub fn offline(&self) -> bool {
         self.offline
     }

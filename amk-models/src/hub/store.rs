@@ -17,7 +17,7 @@ impl Layout {
         write(&path, || std::fs::write(&path, commit))
     }
 
-    /// Puts a file of a snapshot where its blob is.
+    /// Links a file of a snapshot to its blob.
     pub(super) fn link(&self, snapshot: &Path, file: &HubFileInfo) -> Result<(), HubError> {
         let path = snapshot.join(&file.path);
         if path.exists() {

@@ -1,4 +1,4 @@
-//! Arcee (AFM-4.5B): a Llama whose MLP has no gate, and the square of a rectifier.
+//! Arcee (AFM-4.5B): a Llama whose MLP has no gate, and squared ReLU.
 
 use super::kv::KvCache;
 use super::parts::{Attention, Ends, Norms, PlainMlp, Rotary};
@@ -6,7 +6,7 @@ use crate::import::{Absent, Activation, Gguf, Import, Pairs};
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, kv_append, linear, relu_squared, rms_norm, rope};
 
-/// What checkpoints call it.
+/// The checkpoints of this family.
 pub const IMPORTS: &[Import] = &[Import {
     family: "arcee",
     model_type: "arcee",

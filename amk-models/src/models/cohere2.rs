@@ -1,5 +1,5 @@
-//! Command-R7B: attention and the MLP in parallel behind one LayerNorm; three of four layers have a
-//! window, and only these know positions.
+//! Command-R7B: attention and the MLP in parallel after one LayerNorm; three of four layers have a
+//! sliding window, and only these use positions.
 
 use super::kv::KvCache;
 use super::parts::{Attention, Ends, Mlp, Rotary};
@@ -7,7 +7,7 @@ use crate::import::{Absent, Gguf, Import, LayerFlag, Number, Pairs, Rotation, Wi
 use amk::prelude::*;
 use amk_kernels::{add, attention, centred_norm, embed, kv_append, linear, rope, scale, silu_mul, window_attention};
 
-/// What checkpoints call it.
+/// The checkpoints of this family.
 pub const IMPORTS: &[Import] = &[Import {
     family: "cohere2",
     model_type: "cohere2",
@@ -46,7 +46,7 @@ pub struct Layer {
     /// The MLP.
     #[layout]
     pub mlp: Mlp,
-    /// Whether it attends to the last positions alone.
+    /// Whether it attends only to the last positions.
     #[flag]
     pub sliding: bool,
 }

@@ -6,7 +6,8 @@ use crate::import::{Activation, Gguf, Import};
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, gelu_mul, kv_append, linear, rms_norm, rope, scale};
 
-/// What checkpoints call it. The first ones say `gelu`, which transformers takes for the other.
+/// The checkpoints of this family. The first ones have `gelu`, which transformers treats as the
+/// tanh approximation.
 pub const IMPORTS: &[Import] = &[Import {
     family: "gemma",
     model_type: "gemma",

@@ -1,5 +1,5 @@
-//! Gemma 2: norms before and behind attention and the MLP, every other layer with a window, bounds
-//! of scores and logits, a scaled embedding.
+//! Gemma 2: norms before and after attention and the MLP, a sliding window in every other layer,
+//! soft caps on scores and logits, a scaled embedding.
 
 use super::kv::KvCache;
 use super::parts::{Attention, Ends, Mlp, PreAndPostNorms, Rotary};
@@ -7,7 +7,7 @@ use crate::import::{Activation, Form, Gguf, Import, LayerFlag, Number, Window};
 use amk::prelude::*;
 use amk_kernels::{add, capped_attention, embed, gelu_mul, kv_append, linear, rms_norm, rope, scale, soft_cap};
 
-/// What checkpoints call it.
+/// The checkpoints of this family.
 pub const IMPORTS: &[Import] = &[Import {
     family: "gemma2",
     model_type: "gemma2",
@@ -53,7 +53,7 @@ pub struct Layer {
     /// The MLP.
     #[layout]
     pub mlp: Mlp,
-    /// Whether it attends to the last positions alone.
+    /// Whether it attends only to the last positions.
     #[flag]
     pub sliding: bool,
 }

@@ -1,5 +1,5 @@
-//! Gemma 3, text: norms before and behind attention and the MLP and of heads, five of six layers
-//! with a window and a rotary embedding of their own, a scaled embedding.
+//! Gemma 3, text: norms before and after attention and the MLP and per head, five of six layers
+//! with a sliding window and a rotary embedding of their own, a scaled embedding.
 
 use super::kv::KvCache;
 use super::parts::{Attention, Ends, HeadNorms, Mlp, PreAndPostNorms, Rotary};
@@ -9,7 +9,8 @@ use amk_kernels::{
     add, attention, embed, gelu_mul, head_norm, kv_append, linear, rms_norm, rope, scale, window_attention,
 };
 
-/// What checkpoints call it: text models, and those with images, of which the text is computed.
+/// The checkpoints of this family: text models, and those with images, of which the text model is
+/// computed.
 pub const IMPORTS: &[Import] = &[TEXT, WITH_IMAGES];
 
 const TEXT: Import = Import {
@@ -88,7 +89,7 @@ pub struct Layer {
     /// The MLP.
     #[layout]
     pub mlp: Mlp,
-    /// Whether it attends to the last positions alone.
+    /// Whether it attends only to the last positions.
     #[flag]
     pub sliding: bool,
 }

@@ -1,5 +1,5 @@
 //! GLM-4-0414: biases on queries, keys and values, half of each head rotated, and norms before and
-//! behind attention and the MLP.
+//! after attention and the MLP.
 
 use super::kv::KvCache;
 use super::parts::{Attention, Ends, Mlp, Norms, QkvBias, Rotary};
@@ -7,7 +7,7 @@ use crate::import::{FUSED_GATE_UP, Fixed, Gguf, Import, Pairs, Rotation};
 use amk::prelude::*;
 use amk_kernels::{add, add_bias, attention, embed, kv_append, linear, rms_norm, rope, silu_mul};
 
-/// What checkpoints call it.
+/// The checkpoints of this family.
 pub const IMPORTS: &[Import] = &[Import {
     family: "glm4",
     model_type: "glm4",
@@ -46,7 +46,7 @@ pub struct Layer {
     /// Norms before attention and the MLP.
     #[layout]
     pub norms: Norms,
-    /// Norms behind them.
+    /// Norms after them.
     #[layout]
     pub added: AddedNorms,
     /// Projections of attention.

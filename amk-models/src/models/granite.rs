@@ -1,5 +1,4 @@
-//! Granite 3 and 4, dense: a Llama with multipliers of embeddings, of what a layer adds, and of
-//! logits.
+//! Granite 3 and 4, dense: a Llama with multipliers for embeddings, residual additions and logits.
 
 use super::kv::KvCache;
 use super::parts::{Ends, Layer, Rotary};
@@ -7,7 +6,7 @@ use crate::import::{Absent, FUSED_GATE_UP, Fixed, Form, Gguf, Import, Known, Num
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, kv_append, linear, rms_norm, rope, scale, silu_mul};
 
-/// What checkpoints call it. Logits are divided by `logits_scaling`.
+/// The checkpoints of this family. Logits are divided by `logits_scaling`.
 pub const IMPORTS: &[Import] = &[GRANITE_3, GRANITE_4];
 
 // ANCHOR: import
@@ -86,7 +85,7 @@ pub struct Granite {
     /// Factor on the embedding.
     #[param]
     pub embedding_scale: f32,
-    /// Factor on what attention and the MLP add.
+    /// Factor on the outputs of attention and the MLP before they are added.
     #[param]
     pub residual_scale: f32,
     /// Factor on the logits.

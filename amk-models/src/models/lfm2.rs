@@ -8,7 +8,7 @@ use amk_kernels::{
     add, append, attention, embed, head_norm, kv_append, linear, mul, rms_norm, rope, short_conv, silu_mul,
 };
 
-/// What checkpoints call it.
+/// The checkpoints of this family.
 pub const IMPORTS: &[Import] = &[Import {
     family: "lfm2",
     model_type: "lfm2",
@@ -109,7 +109,7 @@ pub struct Layer {
     /// The MLP.
     #[layout]
     pub mlp: Mlp,
-    /// Whether it has attention, and not a convolution.
+    /// Whether it has attention instead of a convolution.
     #[flag]
     pub attends: bool,
 }
@@ -135,7 +135,7 @@ pub struct Lfm2 {
 }
 
 // ANCHOR: state
-/// What a layer keeps of earlier positions.
+/// The state of a layer, which it keeps of earlier positions.
 #[derive(WeightLayout)]
 pub struct Kept {
     /// The cache of its attention.
@@ -147,7 +147,7 @@ pub struct Kept {
 }
 // ANCHOR_END: state
 
-/// What all layers keep.
+/// The states of all layers.
 #[derive(WeightLayout)]
 pub struct States {
     /// Layer by layer.

@@ -7,7 +7,7 @@ use crate::import::{Absent, FUSED_GATE_UP, FUSED_QKV, Fixed, Gguf, Import, Known
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, kv_append, linear, rms_norm, rope, silu_mul};
 
-/// What checkpoints call it.
+/// The checkpoints of this family.
 pub const IMPORTS: &[Import] = &[
     Import { defaults: &[Absent::KV_HEADS], ..Import::LLAMA },
     Import {

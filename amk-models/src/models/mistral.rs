@@ -1,4 +1,4 @@
-//! Mistral with a sliding window: a Llama that attends to the last positions alone.
+//! Mistral with a sliding window: a Llama that attends only to the last positions.
 
 use super::kv::KvCache;
 use super::parts::{Ends, Layer, Rotary};

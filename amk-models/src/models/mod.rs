@@ -1,5 +1,5 @@
-//! The models: each an annotated function of about a page, and what checkpoints call its tensors
-//! and numbers.
+//! The models: each is an annotated function of about a page, with the names of its tensors and
+//! settings in checkpoints.
 
 pub mod arcee;
 pub mod cohere2;

@@ -6,7 +6,7 @@ use crate::import::{Activation, Gguf, Import, Pairs, Rotation};
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, kv_append, layer_norm, linear, relu_squared, rope};
 
-/// What checkpoints call it.
+/// The checkpoints of this family.
 pub const IMPORTS: &[Import] = &[Import {
     family: "nemotron",
     model_type: "nemotron",

@@ -1,4 +1,4 @@
-//! OLMo 2: norms behind attention and the MLP instead of before them, and of whole queries and
+//! OLMo 2: norms after attention and the MLP instead of before them, and over all queries and all
 //! keys.
 
 use super::kv::KvCache;
@@ -7,7 +7,7 @@ use crate::import::{Absent, Gguf, Import};
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, kv_append, linear, rms_norm, rope, silu_mul};
 
-/// What checkpoints call it.
+/// The checkpoints of this family.
 pub const IMPORTS: &[Import] = &[Import {
     family: "olmo2",
     model_type: "olmo2",

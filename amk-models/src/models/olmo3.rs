@@ -1,5 +1,5 @@
-//! OLMo 3: an OLMo 2 of which three of four layers have a window, and a rotary embedding that is
-//! not scaled.
+//! OLMo 3: an OLMo 2 in which three of four layers have a sliding window, and a rotary embedding
+//! without scaling.
 
 use super::kv::KvCache;
 use super::parts::{Attention, Ends, Mlp, PostNorms, QkNorms, Rotary};
@@ -7,7 +7,7 @@ use crate::import::{Absent, Import, LayerFlag, Local, Window};
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, kv_append, linear, rms_norm, rope, silu_mul, window_attention};
 
-/// What checkpoints call it.
+/// The checkpoints of this family.
 pub const IMPORTS: &[Import] = &[Import {
     family: "olmo3",
     model_type: "olmo3",
@@ -16,7 +16,7 @@ pub const IMPORTS: &[Import] = &[Import {
     defaults: &[Absent::KV_HEADS],
     eps: ("rms_norm_eps", 1e-5),
     theta: 500_000.0,
-    // Whatever `rope_theta` is: transformers takes it for the other layers alone.
+    // Regardless of `rope_theta`, which transformers uses only for the other layers.
     local: Some(Local { field: None, theta: 500_000.0 }),
     window: Window::OfLayers,
     layers: Some(LayerFlag::sliding(4, None)),
@@ -39,7 +39,7 @@ pub struct Layer {
     /// Norms of the outputs of attention and the MLP.
     #[layout]
     pub norms: PostNorms,
-    /// Whether it attends to the last positions alone.
+    /// Whether it attends only to the last positions.
     #[flag]
     pub sliding: bool,
 }

@@ -106,7 +106,7 @@ pub struct PostNorms {
     pub mlp: Weight,
 }
 
-/// Norms before and behind attention and the MLP.
+/// Norms before and after attention and the MLP.
 #[derive(WeightLayout)]
 pub struct PreAndPostNorms {
     /// Before attention.

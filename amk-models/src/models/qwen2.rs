@@ -6,7 +6,7 @@ use crate::import::{FUSED_GATE_UP, Fixed, Gguf, Import, Known, Pairs, Rotation, 
 use amk::prelude::*;
 use amk_kernels::{add, add_bias, attention, embed, kv_append, linear, rms_norm, rope, silu_mul};
 
-/// What checkpoints call it.
+/// The checkpoints of this family.
 pub const IMPORTS: &[Import] = &[
     Import {
         family: "qwen2",

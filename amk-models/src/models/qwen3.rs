@@ -6,7 +6,7 @@ use crate::import::{Gguf, Import, Window};
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, head_norm, kv_append, linear, rms_norm, rope, silu_mul};
 
-/// What checkpoints call it.
+/// The checkpoints of this family.
 pub const IMPORTS: &[Import] = &[Import {
     family: "qwen3",
     model_type: "qwen3",

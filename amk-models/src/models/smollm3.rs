@@ -1,4 +1,4 @@
-//! SmolLM3: a Llama of which every fourth layer does not know positions.
+//! SmolLM3: a Llama in which every fourth layer has no rotary embedding.
 
 use super::kv::KvCache;
 use super::parts::{Attention, Ends, Mlp, Norms, Rotary};
@@ -6,7 +6,7 @@ use crate::import::{Gguf, Import, LayerFlag, Pairs, Unlisted, Window};
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, kv_append, linear, rms_norm, rope, silu_mul};
 
-/// What checkpoints call it.
+/// The checkpoints of this family.
 pub const IMPORTS: &[Import] = &[Import {
     family: "smollm3",
     model_type: "smollm3",

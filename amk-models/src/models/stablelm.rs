@@ -1,5 +1,5 @@
 //! StableLM 2: LayerNorms with biases, a quarter of each head rotated, and biases on queries, keys
-//! and values where the checkpoint has them.
+//! and values if the checkpoint has them.
 
 use super::kv::KvCache;
 use super::parts::{Attention, Ends, LayerNorms, Mlp, QkvBias, Rotary};
@@ -7,7 +7,7 @@ use crate::import::{Flag, Gguf, Import, Pairs, QKV_BIASES, Rotation};
 use amk::prelude::*;
 use amk_kernels::{add, add_bias, attention, embed, kv_append, layer_norm, linear, rope, silu_mul};
 
-/// What checkpoints call it.
+/// The checkpoints of this family.
 pub const IMPORTS: &[Import] = &[Import {
     family: "stablelm",
     model_type: "stablelm",

@@ -7,7 +7,7 @@ use crate::import::{Activation, Fixed, Gguf, Import, Known, Window};
 use amk::prelude::*;
 use amk_kernels::{add, add_bias, attention, embed, gelu, kv_append, layer_norm, linear, rope, window_attention};
 
-/// What checkpoints call it.
+/// The checkpoints of this family.
 pub const IMPORTS: &[Import] = &[Import {
     family: "starcoder2",
     model_type: "starcoder2",
@@ -97,7 +97,7 @@ pub struct Starcoder2 {
     /// Bias of the last norm.
     #[weight("model.norm.bias", [HIDDEN])]
     pub norm_bias: Weight,
-    /// Whether attention is over the last positions alone.
+    /// Whether attention is restricted to the last positions.
     #[flag]
     pub windowed: bool,
     /// Positions of the window.

@@ -1,4 +1,4 @@
-//! The bytes of single tokens. A token may be a part of a character.
+//! The bytes of single tokens. A token may be part of a character.
 
 use super::{Tokenizer, TokenizerError};
 use std::collections::BTreeMap;
@@ -15,9 +15,9 @@ static BYTE_LEVEL: LazyLock<BTreeMap<char, u8>> = LazyLock::new(|| {
 });
 
 impl Tokenizer {
-    /// The bytes of a token inside a text, special or not; none for an unknown one. The bytes of
-    /// the tokens of a text are those of the text, but for a space that the decoder leaves out at
-    /// its beginning.
+    /// Returns the bytes of a token inside a text, special or not; empty for an unknown one.
+    /// Concatenating the bytes of a text's tokens gives the text, except for a space that the
+    /// decoder omits at its beginning.
     ///
     /// # Errors
     /// [`TokenizerError::Decode`].
@@ -25,7 +25,7 @@ impl Tokenizer {
         let Some(token) = self.token(id) else { return Ok(Vec::new()) };
         if self.has_decoder(|decoder| matches!(decoder, DecoderWrapper::ByteLevel(_))) {
             let bytes: Option<Vec<u8>> = token.chars().map(|c| BYTE_LEVEL.get(&c).copied()).collect();
-            // As the decoder: other tokens are taken as they are written.
+            // Like the decoder: other tokens are used as they are written.
             return Ok(bytes.unwrap_or_else(|| token.into_bytes()));
         }
         if self.has_decoder(|decoder| matches!(decoder, DecoderWrapper::ByteFallback(_)))

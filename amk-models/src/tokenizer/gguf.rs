@@ -18,8 +18,8 @@ use super::{Tokenizer, TokenizerError, sentence_piece};
 
 const TOKENS: &str = "tokenizer.ggml.tokens";
 
-/// Token types (`llama_token_type`): control tokens and the one for what is unknown are special,
-/// user-defined ones are matched whole but printed.
+/// Token types (`llama_token_type`): control tokens and the unknown token are special; user-defined
+/// tokens are matched whole but printed.
 pub(super) const NORMAL_TOKEN: i64 = 1;
 const UNKNOWN_TOKEN: i64 = 2;
 pub(crate) const CONTROL_TOKEN: i64 = 3;
@@ -160,7 +160,7 @@ impl<'a> Parts<'a> {
         Ok(())
     }
 
-    /// The type of each token; none where the file has none.
+    /// The type of each token; empty if the file has none.
     fn types(&self, tokens: &[String]) -> Result<Vec<i64>, TokenizerError> {
         const KEY: &str = "tokenizer.ggml.token_type";
         let types = self.metadata.integers(KEY).map_err(|error| self.invalid(error.cause))?.unwrap_or_default();

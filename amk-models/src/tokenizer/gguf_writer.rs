@@ -40,7 +40,7 @@ impl Tokenizer {
         Ok(entries.into_iter().map(|(key, value)| (format!("tokenizer.ggml.{key}"), value)).collect())
     }
 
-    /// The name of the method that cuts text as this one does.
+    /// Returns the name of the method that splits text as this one does.
     fn method(&self, json: &Json) -> Option<&'static str> {
         let ignores_merges = json["model"]["ignore_merges"] == true;
         let normalizes = json["normalizer"]["type"] == "NFC";
@@ -88,7 +88,7 @@ fn serialized(cut: &PreTokenizerWrapper) -> Option<Json> {
     serde_json::to_value(cut).ok().map(without_offsets)
 }
 
-/// Without what concerns the places of tokens in a text alone.
+/// Removes everything that concerns only the places of tokens in a text.
 fn without_offsets(mut json: Json) -> Json {
     if let Json::Object(fields) = &mut json {
         fields.remove("trim_offsets");

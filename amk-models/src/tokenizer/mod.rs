@@ -31,8 +31,7 @@ pub struct Tokenizer {
     vocab_size: Option<usize>,
 }
 
-/// Whether to add the tokens that the tokenizer puts around every text, such as the one that starts
-/// it.
+/// Whether to add the tokens that the tokenizer puts around every text, such as the start token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpecialTokens {
     /// Add them: for plain text.
@@ -94,7 +93,7 @@ impl Tokenizer {
     /// The text of a `tokenizer.json`.
     ///
     /// # Errors
-    /// [`TokenizerError::Unwritten`] when it has a part that cannot be written.
+    /// [`TokenizerError::Unwritten`] if it has a part that cannot be written.
     pub fn to_json(&self) -> Result<String, TokenizerError> {
         guarded(|| self.inner.to_string(false)).map_err(TokenizerError::Unwritten)
     }
@@ -173,7 +172,7 @@ impl Tokenizer {
         self.inner.get_vocab(true) == other.inner.get_vocab(true)
     }
 
-    /// The tokens that have no text, such as the one that ends a turn.
+    /// The tokens that have no text, such as the end-of-turn token.
     pub fn special_tokens(&self) -> Vec<u32> {
         let added = self.inner.get_added_tokens_decoder();
         added.into_iter().filter(|(_, token)| token.special).map(|(id, _)| id).collect()

@@ -1,7 +1,7 @@
-//! Splitting of text before byte-pair merges, by the method's name in a GGUF file.
+//! Splitting of text before byte-pair merges, selected by the method's name in a GGUF file.
 //!
-//! GGUF stores a name (`tokenizer.ggml.pre`) where `tokenizer.json` stores the regular expression.
-//! The expressions are copied from the models' own tokenizers.
+//! GGUF stores a name (`tokenizer.ggml.pre`), whereas `tokenizer.json` stores the regular
+//! expression. The expressions are copied from the models' own tokenizers.
 
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::pre_tokenizers::digits::Digits;
@@ -42,11 +42,11 @@ const GPT_4O: &str = concat!(
 /// A named method and the name's other settings of the tokenizer.
 pub(super) struct PreTokenizer {
     pub(super) cut: PreTokenizerWrapper,
-    /// Whether text is brought into Unicode normalization form C first.
+    /// Whether text is first converted to Unicode normalization form C.
     pub(super) nfc: bool,
-    /// Whether a piece that is a token is taken whole, regardless of the merges.
+    /// Whether a piece that is a token is used whole, regardless of the merges.
     pub(super) ignore_merges: bool,
-    /// Whether texts start with the start token where the file does not set it.
+    /// Whether texts start with the start token if the file does not set it.
     pub(super) adds_bos: bool,
 }
 

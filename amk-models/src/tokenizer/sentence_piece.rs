@@ -1,6 +1,6 @@
 //! SentencePiece vocabularies inside GGUF files (`tokenizer.ggml.model` = `llama`): pieces with
-//! scores, of which the best pair is joined first. Source: Kudo and Richardson, SentencePiece,
-//! 2018; `llm_tokenizer_spm` of llama.cpp.
+//! scores, where the best pair is joined first. Source: Kudo and Richardson, SentencePiece, 2018;
+//! `llm_tokenizer_spm` of llama.cpp.
 
 use std::collections::HashSet;
 
@@ -14,16 +14,17 @@ use tokenizers::normalizers::replace::Replace;
 use tokenizers::normalizers::utils::Sequence as Normalizers;
 use tokenizers::{DecoderWrapper, NormalizerWrapper};
 
-/// What stands for a space.
+/// The symbol for a space.
 const SPACE: &str = "\u{2581}";
 
-/// Longest piece that is joined from others, in bytes: the work grows with the square, and files
-/// come from anywhere. Those of Gemma and Llama have at most 93.
+/// Longest piece that is joined from others, in bytes: the work grows with its square, and files
+/// are untrusted. Those of Gemma and Llama have at most 93.
 const LONGEST_PIECE: usize = 1024;
 
-/// The merges that join pieces as their scores say: a pair with a better piece comes first, and of
-/// one piece's pairs the one with the longest first part, as in tokenizers that transformers
-/// converts. `joins` says which tokens are pieces: others are found in a text as a whole.
+/// Returns the merges that join pieces according to their scores: a pair that makes a better piece
+/// comes first, and among the pairs of one piece the one with the longest first part, as in
+/// tokenizers converted by transformers. `joins` states which tokens are pieces: others are matched
+/// in a text as a whole.
 pub(super) fn merges(tokens: &[String], scores: &[f64], joins: impl Fn(usize) -> bool) -> Merges {
     let pieces = || tokens.iter().zip(scores).enumerate().filter(|(id, _)| joins(*id)).map(|(_, piece)| piece);
     let known: HashSet<&str> = pieces().map(|(piece, _)| piece.as_str()).collect();
@@ -33,7 +34,7 @@ pub(super) fn merges(tokens: &[String], scores: &[f64], joins: impl Fn(usize) ->
         let cuts = cuts.filter(|(_, (left, right))| known.contains(left) && known.contains(right));
         merges.extend(cuts.map(|(first, pair)| (score, first, pair)));
     }
-    // Stable: pieces with one score and parts of one length stay in their order.
+    // Stable: pieces with equal scores and parts of equal length keep their order.
     merges.sort_by(|(score, first, _), (other, of_other, _)| {
         let by_score = other.total_cmp(score);
         by_score.then_with(|| of_other.cmp(first))

@@ -17,7 +17,7 @@ const MAX_BEFORE: usize = 16;
 /// on all tokens.
 pub struct TokenStream<'a> {
     tokenizer: &'a Tokenizer,
-    /// The last tokens given out, which decide whether the next ones start with a space, then those
+    /// The last tokens returned, which decide whether the next ones start with a space, then those
     /// held back.
     window: Vec<u32>,
     /// How many tokens of the window were given out.
@@ -61,7 +61,7 @@ impl<'a> TokenStream<'a> {
         self.window.push(id);
         let text = self.held_back()?;
         let held_back = self.window.len() - self.given_out;
-        // A run that goes on being incomplete is not a character: its bytes are invalid and stay
+        // A run that remains incomplete is not a character: its bytes are invalid and stay
         // replaced.
         if held_back < MAX_HELD_BACK && (text.is_empty() || text.ends_with(REPLACEMENT)) {
             return Ok(String::new());
@@ -85,8 +85,8 @@ impl<'a> TokenStream<'a> {
         let all = self.tokenizer.text(&self.window, self.special)?;
         match all.strip_prefix(&before) {
             Some(text) => Ok(text.to_owned()),
-            // Byte tokens in a row are decoded together: one that is not UTF-8 spoils those that
-            // were given out, too.
+            // Consecutive byte tokens are decoded together: one that is not UTF-8 also spoils those
+            // that have been returned.
             None => self.tokenizer.text(&self.window[self.given_out..], self.special),
         }
     }

@@ -11,8 +11,8 @@ impl TensorSet {
     /// rotates by `pairs`.
     ///
     /// # Errors
-    /// [`FormatCause::BadTensor`] when a tensor does not have the rows of its parts or of whole
-    /// heads, [`FormatCause::Duplicate`] when a part is there separately.
+    /// [`FormatCause::BadTensor`] if a tensor does not have the rows of its parts or of whole
+    /// heads, [`FormatCause::Duplicate`] if a part is there separately.
     pub(crate) fn arrange(&mut self, config: &ModelConfig, pairs: Pairs) -> Result<(), FormatError> {
         for fused in config.import.fused {
             let parts: Vec<(&str, usize)> =

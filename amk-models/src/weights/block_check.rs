@@ -5,10 +5,10 @@ use amk::encoding::{BlockError, Encoding};
 /// Bytes at least that a thread checks.
 const THREAD_BYTES: usize = 1 << 20;
 
-/// Checks every block, on all cores where there are many.
+/// Checks every block, on all cores if there are many.
 ///
 /// # Errors
-/// The first block that is none of a weight.
+/// The first block that cannot belong to a weight.
 pub(crate) fn check_blocks(encoding: &Encoding, bytes: &[u8]) -> Result<(), BlockError> {
     if encoding.check.is_none() {
         return Ok(());
@@ -18,7 +18,7 @@ pub(crate) fn check_blocks(encoding: &Encoding, bytes: &[u8]) -> Result<(), Bloc
     check_in(encoding, bytes, blocks.div_ceil((bytes.len() / THREAD_BYTES).clamp(1, cores)))
 }
 
-/// Checks parts of so many blocks side by side.
+/// Checks parts of `blocks` blocks in parallel.
 fn check_in(encoding: &Encoding, bytes: &[u8], blocks: usize) -> Result<(), BlockError> {
     let parts = bytes.chunks((blocks * encoding.bytes).max(1));
     std::thread::scope(|scope| {

@@ -1,4 +1,4 @@
-//! Why a weight file was refused: file, byte offset, cause.
+//! The reasons why a weight file is refused: file, byte offset, cause.
 
 use amk::ir::text::{OneLine, Shown};
 use std::fmt;
@@ -68,7 +68,7 @@ pub enum FormatCause {
         /// The expected format.
         format: &'static str,
     },
-    /// A version or byte order of the format that is not read.
+    /// An unsupported version or byte order of the format.
     #[error("{format} {found} is not supported; supported are {supported}")]
     UnsupportedVersion {
         /// The format.
@@ -113,7 +113,7 @@ pub enum FormatCause {
         /// Its name.
         name: String,
     },
-    /// A tensor whose extent contradicts its shape and type, or leaves the file.
+    /// A tensor whose extent contradicts its shape and type, or exceeds the file.
     #[error("tensor `{}`: {reason}", Shown(name))]
     BadTensor {
         /// Its name.

@@ -18,7 +18,7 @@ impl MappedFile {
     /// Maps the file at `path`.
     ///
     /// # Errors
-    /// [`FormatCause::Io`] when it cannot be opened or mapped.
+    /// [`FormatCause::Io`] if it cannot be opened or mapped.
     pub fn open(path: &Path) -> Result<Self, FormatError> {
         let io = |error| FormatError::new(path, 0, FormatCause::Io(error));
         let file = File::open(path).map_err(io)?;

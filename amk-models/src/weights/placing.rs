@@ -21,7 +21,7 @@ pub enum FileForm {
 pub struct FileTensor {
     /// Its name in the file.
     pub name: String,
-    /// The tensors of the page whose rows it has, one below the other, and in which order.
+    /// The tensors of the page whose rows it has, stacked, each with the order of its rows.
     pub parts: Vec<(String, RowOrder)>,
 }
 
@@ -39,7 +39,7 @@ pub enum NoPlace {
     Folder {
         /// The `model_type`.
         model_type: &'static str,
-        /// Whether GGUF files of it are known.
+        /// Whether GGUF files of this family are supported.
         gguf: bool,
     },
 }
@@ -52,7 +52,7 @@ impl FileForm {
     /// The tensors of a file with all tensors of a checkpoint, in their order.
     ///
     /// # Errors
-    /// When the form has no name for a tensor, or its names are only read.
+    /// If the form has no name for a tensor, or its names are only read.
     pub fn tensors(self, config: &ModelConfig, set: &TensorSet) -> Result<Vec<FileTensor>, NoPlace> {
         let import = config.import;
         if self == Self::Folder && !import.names.is_empty() {
@@ -91,8 +91,8 @@ impl FileForm {
     }
 }
 
-/// The name in a folder of the tensor that holds one of the page, and all tensors of the page that
-/// it holds.
+/// Returns the name of the tensor in a folder that holds a tensor of the page, and all tensors of
+/// the page that it holds.
 fn whole(config: &ModelConfig, name: &str) -> (String, Vec<String>) {
     let in_stem = |stem: &str| name.rsplit_once('.').is_some_and(|(before, _)| before.ends_with(stem));
     for fused in config.import.fused {

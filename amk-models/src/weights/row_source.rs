@@ -1,4 +1,4 @@
-//! Where a tensor's rows come from.
+//! The origin of a tensor's rows.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -31,7 +31,7 @@ impl Extent {
     }
 }
 
-/// Where the bytes of a tensor's rows come from.
+/// The origin of the bytes of a tensor's rows.
 #[derive(Clone, Debug)]
 pub(crate) enum RowSource {
     /// A file, which has them one after the other.

@@ -30,7 +30,7 @@ const MAX_RANK: usize = 8;
 /// The tensors of one safetensors file, in file order.
 ///
 /// # Errors
-/// [`FormatError`] when the file cannot be mapped or violates the format.
+/// [`FormatError`] if the file cannot be mapped or violates the format.
 pub fn read(path: &Path) -> Result<Vec<StoredTensor>, FormatError> {
     let file = Arc::new(MappedFile::open(path)?);
     let (header, data_start) = header(&file)?;
@@ -56,7 +56,7 @@ pub fn read(path: &Path) -> Result<Vec<StoredTensor>, FormatError> {
     Ok(tensors)
 }
 
-/// The JSON header and where the data starts.
+/// Returns the JSON header and the start of the data.
 fn header(file: &MappedFile) -> Result<(Header, usize), FormatError> {
     let bytes = file.bytes();
     let truncated =
@@ -99,7 +99,7 @@ fn tensor(
     };
     let elements = info.shape.iter().try_fold(1_u64, |product, &dim| product.checked_mul(dim));
     let bits = elements.and_then(|elements| elements.checked_mul(element_bits));
-    // Compared in bits: a shape whose bytes are not whole does not match any extent.
+    // Compared in bits: a shape whose size is not a whole number of bytes matches no extent.
     if bits != (end - begin).checked_mul(8) {
         let reason = format!("{} {:?} does not fill {} bytes", info.dtype, info.shape, end - begin);
         return refuse(name, reason);
@@ -118,8 +118,8 @@ fn tensor(
     })
 }
 
-/// Checks that `tensors`, sorted by offset, follow each other without holes or overlap; returns
-/// where the last one ends.
+/// Checks that `tensors`, sorted by offset, follow each other without gaps or overlap; returns the
+/// end of the last one.
 fn cover(data_start: usize, tensors: &[StoredTensor]) -> Result<usize, FormatError> {
     let mut end = data_start;
     for tensor in tensors {

@@ -8,15 +8,15 @@ use std::fmt;
 pub enum StoredType {
     /// In an encoding that is registered.
     Encoded(&'static Encoding),
-    /// In a type that is none of a weight, by its name in the file: integers, quantisations that no
-    /// linked crate decodes. A model cannot claim it.
+    /// A type that cannot be a weight's, by its name in the file: integers, and quantisations that
+    /// no linked crate decodes. A model cannot claim it.
     Other(&'static str),
 }
 
 impl StoredType {
-    /// The registered encoding of this name, or the name alone.
+    /// The registered encoding with this name, or only the name.
     pub(super) fn named(name: &'static str) -> Self {
-        // The block encodings are in this crate, whose own code may name nothing of it.
+        // The block encodings are in `amk_kernels`, which is not linked if nothing names it.
         amk_kernels::link();
         Encoding::find(name).map_or(Self::Other(name), Self::Encoded)
     }

@@ -22,14 +22,14 @@ pub struct StoredTensor {
     pub(crate) shape: Vec<usize>,
     pub(crate) rows: RowSource,
     pub(crate) row_order: RowOrder,
-    /// The column that each stored one is, where they are not in order.
+    /// The column index of each stored column, if they are permuted.
     pub(crate) column_order: Option<Arc<[u32]>>,
 }
 
 /// In which order a file holds the rows of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowOrder {
-    /// As the model numbers them.
+    /// In the model's order.
     Natural,
     /// Query and key projections of checkpoints that rotate neighbouring elements: within each head
     /// the two halves of the rotary dimensions are interleaved, because the model rotates element
@@ -78,7 +78,7 @@ impl Deviation {
         }
     }
 
-    /// Adds those of other elements.
+    /// Merges the statistics of other elements.
     pub fn merge(&mut self, other: Self) {
         self.error += other.error;
         self.total += other.total;
@@ -121,7 +121,7 @@ impl StoredTensor {
         self.shape.iter().product()
     }
 
-    /// Elements in a row: of a vector all, or one where they are in another order.
+    /// The number of elements in a row: of a vector all, or one if they are in another order.
     pub fn row_len(&self) -> usize {
         match self.shape[..] {
             [_] if self.row_order != RowOrder::Natural => 1,
@@ -194,7 +194,7 @@ impl StoredTensor {
     /// every encoding's values are computed in f32 as it defines them.
     ///
     /// # Panics
-    /// When `rows` leaves the tensor, when `out` is not `rows.len() * row_len()` long, or as
+    /// If `rows` leaves the tensor, when `out` is not `rows.len() * row_len()` long, or as
     /// [`Self::encoding`].
     pub fn decode_rows(&self, rows: Range<usize>, out: &mut [f32]) {
         let row_len = self.row_len();
@@ -208,14 +208,15 @@ impl StoredTensor {
     /// The whole tensor as f32, in the model's order.
     ///
     /// # Panics
-    /// As [`Self::encoding`].
+    /// As for [`Self::encoding`].
     pub fn to_f32(&self) -> Vec<f32> {
         let mut out = vec![0.0; self.elements()];
         self.for_row_chunks(self.row_len(), &mut out, |rows, chunk| self.decode_rows(rows, chunk));
         out
     }
 
-    /// Whether all rows have the same bytes as in another tensor of the same shape and encoding.
+    /// Whether all rows have the same bytes as those of another tensor of the same shape and
+    /// encoding.
     pub(super) fn has_the_rows_of(&self, other: &Self) -> bool {
         match (self.mapped(), other.mapped()) {
             (Some(own), Some(other)) => own.bytes() == other.bytes(),
@@ -229,7 +230,7 @@ impl StoredTensor {
     /// The bytes of all rows in the model's row order, with their columns in the stored order.
     ///
     /// # Panics
-    /// As [`Self::encoding`].
+    /// As for [`Self::encoding`].
     pub fn to_stored(&self) -> Vec<u8> {
         let row_bytes = self.encoding().bytes_of(self.row_len());
         let mut out = vec![0; self.rows() * row_bytes];
@@ -252,15 +253,16 @@ impl StoredTensor {
         Err(BlockError { encoding: name, block: (first + at) / block, reason })
     }
 
-    /// The whole tensor in another encoding, in the model's order, and how far that is off.
+    /// Converts the whole tensor to another encoding, in the model's order; also returns the
+    /// deviation.
     ///
-    /// `encode` is [`Encoding::encode`] of `encoding`, whose blocks rows must be.
+    /// `encode` is [`Encoding::encode`] of `encoding`; rows must be whole blocks.
     ///
     /// # Errors
-    /// A block that is none of a weight, or has an element that is not finite.
+    /// A block that cannot belong to a weight, or that has a non-finite element.
     ///
     /// # Panics
-    /// When a row is not whole blocks, or as [`Self::encoding`].
+    /// If a row is not whole blocks, and as for [`Self::encoding`].
     pub fn to_encoding(&self, encoding: &'static Encoding, encode: Encode) -> Result<(Vec<u8>, Deviation), BlockError> {
         let row_len = self.row_len();
         let row_bytes = encoding.bytes_of(row_len);

@@ -1,4 +1,4 @@
-//! All tensors of a checkpoint, and the accounting that none is missing, misshaped or left over.
+//! All tensors of a checkpoint, and the check that none is missing, unused or of the wrong shape.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -7,7 +7,8 @@ use super::{StoredTensor, StoredType};
 use amk::ir::text::Shown;
 
 /// Suffixes of tensors that older exporters wrote and no implementation reads: the rotary
-/// frequencies, which follow from the config (transformers computes them, too, and ignores these).
+/// frequencies, which follow from the config (transformers also computes them, and ignores these
+/// tensors).
 const HARMLESS_SUFFIXES: [&str; 1] = [".rotary_emb.inv_freq"];
 
 /// At most this many names are listed in a message.
@@ -15,7 +16,7 @@ const LISTED_NAMES: usize = 5;
 
 /// All tensors of a checkpoint under their Hugging Face names.
 ///
-/// A model [claims](Self::claim) each tensor it needs with the layout's shape, then calls
+/// A model [claims](Self::claim) each tensor that it needs with the layout's shape, then calls
 /// [`finish`](Self::finish): an unclaimed tensor means that the checkpoint has a part that the
 /// model does not compute, so it is refused.
 #[derive(Debug, Default)]
@@ -34,7 +35,7 @@ pub enum TensorError {
     Missing {
         /// Its name.
         name: String,
-        /// Its name in the files, where that is another.
+        /// Its name in the files, if different.
         written: Option<String>,
     },
     /// A tensor's shape differs from the layout's.
@@ -152,12 +153,12 @@ impl TensorSet {
         Ok(tensor.clone())
     }
 
-    /// Accounts for a repetition of `original` that some exporters write, such as `lm_head.weight`
-    /// for a tied embedding: it may be absent, but where it is present it must hold the same bytes.
+    /// Accounts for a duplicate of `original` that some exporters write, such as `lm_head.weight`
+    /// for a tied embedding: it may be absent, but if it is present it must hold the same bytes.
     ///
     /// # Errors
-    /// [`TensorError::Missing`] when there is no `original`, [`TensorError::NotADuplicate`] when
-    /// the two differ.
+    /// [`TensorError::Missing`] if there is no `original`, [`TensorError::NotADuplicate`] if the
+    /// two differ.
     pub fn claim_duplicate(&mut self, name: &str, original: &str) -> Result<(), TensorError> {
         let Some(duplicate) = self.tensors.get(name) else { return Ok(()) };
         let source = self.tensors.get(original).ok_or_else(|| self.missing(original))?;

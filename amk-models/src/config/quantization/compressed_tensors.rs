@@ -10,13 +10,13 @@ use super::{Strategy, must_be};
 /// The config of compressed-tensors.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CompressedTensors {
-    /// What is done with which modules.
+    /// The schemes, each for some modules.
     pub groups: Vec<Scheme>,
-    /// Modules that are not quantised, whatever the groups say.
+    /// Modules that are not quantised, regardless of the groups.
     pub ignore: Vec<Target>,
 }
 
-/// What is done with some modules.
+/// The quantisation of some modules.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scheme {
     /// The modules.
@@ -32,11 +32,11 @@ pub struct Scheme {
 pub struct WeightScheme {
     /// 4 or 8.
     pub bits: u32,
-    /// Whether codes are floats, and not integers: e4m3, or of 4 bits e2m1 (MXFP4).
+    /// Whether codes are floats instead of integers: e4m3, or with 4 bits e2m1 (MXFP4).
     pub float: bool,
-    /// Whether codes have no zeros of their own.
+    /// Whether codes have no zero points.
     pub symmetric: bool,
-    /// What shares a scale.
+    /// The elements that share a scale.
     pub strategy: Strategy,
 }
 
@@ -45,7 +45,7 @@ pub struct WeightScheme {
 pub enum Target {
     /// One module.
     Name(String),
-    /// Those whose names start with what a pattern (`re:`) matches.
+    /// Modules whose names start with a match of a pattern (`re:`).
     Pattern(Regex),
 }
 
@@ -68,7 +68,7 @@ impl Target {
         }
     }
 
-    /// How precisely it says which modules it has: the most precise target counts.
+    /// The precision with which it identifies its modules: the most precise target counts.
     fn rank(&self) -> usize {
         match self {
             Self::Name(name) if name == "Linear" => 2,
@@ -79,7 +79,7 @@ impl Target {
 }
 
 impl CompressedTensors {
-    /// What is done with a module, if anything.
+    /// Returns the scheme of a module, if it has one.
     pub fn scheme(&self, module: &str) -> Option<&Scheme> {
         if self.ignore.iter().any(|target| target.has(module)) {
             return None;
@@ -219,7 +219,7 @@ fn targets(fields: &mut Fields, field: &str) -> Vec<Target> {
     };
     let mut target = |text: &str| match text.strip_prefix("re:") {
         None => Some(Target::Name(text.to_owned())),
-        // As Python's `re.match`, from the start on.
+        // Like Python's `re.match`, anchored at the start.
         Some(pattern) => match Regex::new(&format!("^(?:{pattern})")) {
             Ok(pattern) => Some(Target::Pattern(pattern)),
             Err(_) => {

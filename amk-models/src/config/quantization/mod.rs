@@ -43,11 +43,11 @@ pub struct Gptq {
     pub bits: u32,
     /// Columns of a group; `None`: a whole row.
     pub group: Option<usize>,
-    /// Whether the config says that codes have no zeros of their own.
+    /// Whether, according to the config, codes have no zero points.
     pub symmetric: bool,
-    /// Whether each matrix says the order of its columns (`desc_act`).
+    /// Whether each matrix has an order of its columns (`desc_act`).
     pub ordered: bool,
-    /// Whether zeros are stored less 1, as in the first format.
+    /// Whether zero points are stored minus 1, as in the original format.
     pub zeros_less_one: bool,
 }
 
@@ -65,7 +65,7 @@ pub enum Strategy {
 }
 
 impl Quantization {
-    /// Whether the author computes with quantised activations, too.
+    /// Whether the author also computes with quantised activations.
     pub fn quantises_activations(&self) -> bool {
         match self {
             Self::CompressedTensors(config) => config.groups.iter().any(|group| group.activations),

@@ -31,7 +31,7 @@ impl<'a> Cursor<'a> {
         self.file.error(self.at, cause)
     }
 
-    /// The next `len` bytes; errors call them `what`.
+    /// Returns the next `len` bytes, which errors refer to as `what`.
     pub(super) fn take(&mut self, len: usize, what: &'static str) -> Result<&'a [u8], FormatError> {
         let rest = &self.file.bytes()[self.at..];
         let Some(bytes) = rest.get(..len) else {
@@ -57,9 +57,9 @@ impl<'a> Cursor<'a> {
         Ok(u64::from_le_bytes(self.array(what)?))
     }
 
-    /// A count of `what`, each of which takes at least `least_bytes` of the file: at most `limit`,
-    /// and no more than fit into the bytes left. A hostile count is thus refused before any
-    /// allocation.
+    /// Reads a count of `what`, each of which takes at least `least_bytes` of the file: at most
+    /// `limit`, and no more than fit in the remaining bytes. A hostile count is thus refused before
+    /// any allocation.
     pub(super) fn count(&mut self, what: &'static str, limit: u64, least_bytes: u64) -> Result<usize, FormatError> {
         let start = self.at;
         let found = self.u64(what)?;

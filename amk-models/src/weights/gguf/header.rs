@@ -16,11 +16,11 @@ pub const MAGIC: [u8; 4] = *b"GGUF";
 const MAX_TENSORS: u64 = 1 << 17;
 /// Most dimensions of a tensor (`GGML_MAX_DIMS`).
 const MAX_RANK: u32 = 4;
-/// Alignment of the tensor data and of each tensor where the metadata sets none.
+/// Alignment of the tensor data and of each tensor if the metadata sets none.
 pub(super) const DEFAULT_ALIGNMENT: u64 = 32;
 const MAX_ALIGNMENT: u64 = 1 << 20;
 
-/// An opened GGUF file: its metadata and where its tensors lie.
+/// An opened GGUF file: its metadata and the locations of its tensors.
 #[derive(Debug)]
 pub struct GgufFile {
     /// The key-value metadata.
@@ -33,7 +33,7 @@ impl GgufFile {
     /// Maps the file at `path` and reads its header.
     ///
     /// # Errors
-    /// [`FormatError`] when the file cannot be mapped or violates the format.
+    /// [`FormatError`] if the file cannot be mapped or violates the format.
     pub fn open(path: &Path) -> Result<Self, FormatError> {
         let file = Arc::new(MappedFile::open(path)?);
         let mut cursor = Cursor::new(&file);
@@ -127,7 +127,7 @@ impl TensorInfo {
     }
 }
 
-/// Where a tensor starts and ends in a file of `file_len` bytes, or why it cannot lie there.
+/// Returns the start and end of a tensor in a file of `file_len` bytes, or why it cannot be there.
 fn extent(
     shape: &[u64],
     stored_type: StoredType,
@@ -141,8 +141,8 @@ fn extent(
     }
     let len = match stored_type {
         StoredType::Encoded(encoding) => byte_len(shape, encoding)?,
-        // A tensor of a type that is not decoded cannot be claimed; its extent is unknown and taken
-        // as empty.
+        // A tensor of a type that is not decoded cannot be claimed; its extent is unknown and
+        // treated as empty.
         StoredType::Other(_) => 0,
     };
     let start = data_start.checked_add(offset);
@@ -222,7 +222,7 @@ const TYPES: [(u32, &str); 32] = [
     (39, "MXFP4"),
 ];
 
-/// What a tensor type code stands for.
+/// The meaning of a tensor type code.
 fn stored_type(code: u32) -> Option<StoredType> {
     TYPES.iter().find(|(known, _)| *known == code).map(|(_, name)| StoredType::named(name))
 }

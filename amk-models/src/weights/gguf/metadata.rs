@@ -11,7 +11,7 @@ use super::cursor::Cursor;
 const MAX_ENTRIES: u64 = 1 << 16;
 /// Most elements of an array: vocabularies and merge lists stay below a million.
 const MAX_ARRAY_LEN: u64 = 1 << 24;
-/// Longest part of a value shown in a message.
+/// Longest part of a value that a message shows.
 const SHOWN_CHARS: usize = 40;
 
 /// A metadata value. All widths of integers and floats are kept in the widest.
@@ -133,7 +133,7 @@ impl Metadata {
     /// The text of `key`, if there is one.
     ///
     /// # Errors
-    /// [`FormatCause::BadMetadata`] when it is not text.
+    /// [`FormatCause::BadMetadata`] if it is not text.
     pub fn text(&self, key: &str) -> Result<Option<&str>, FormatError> {
         self.typed(key, "a string", |value| match value {
             Value::String(text) => Some(text.as_str()),
@@ -141,10 +141,10 @@ impl Metadata {
         })
     }
 
-    /// The non-negative integer of `key`, if there is one.
+    /// The non-negative integer of `key`, if present.
     ///
     /// # Errors
-    /// [`FormatCause::BadMetadata`] when it is none.
+    /// [`FormatCause::BadMetadata`] if the value is not one.
     pub fn unsigned(&self, key: &str) -> Result<Option<u64>, FormatError> {
         self.typed(key, "a non-negative integer", |value| match *value {
             Value::Unsigned(value) => Some(value),
@@ -153,10 +153,10 @@ impl Metadata {
         })
     }
 
-    /// The number of `key`, if there is one.
+    /// The number of `key`, if present.
     ///
     /// # Errors
-    /// [`FormatCause::BadMetadata`] when it is none.
+    /// [`FormatCause::BadMetadata`] if the value is not one.
     pub fn float(&self, key: &str) -> Result<Option<f64>, FormatError> {
         self.typed(key, "a number", |value| match *value {
             Value::Float(value) => Some(value),
@@ -164,10 +164,10 @@ impl Metadata {
         })
     }
 
-    /// The truth value of `key`, if there is one.
+    /// The boolean of `key`, if present.
     ///
     /// # Errors
-    /// [`FormatCause::BadMetadata`] when it is none.
+    /// [`FormatCause::BadMetadata`] if the value is not one.
     pub fn bool(&self, key: &str) -> Result<Option<bool>, FormatError> {
         self.typed(key, "true or false", |value| match *value {
             Value::Bool(value) => Some(value),
@@ -178,7 +178,7 @@ impl Metadata {
     /// The texts of `key`, if there are any.
     ///
     /// # Errors
-    /// [`FormatCause::BadMetadata`] when it is not an array of texts.
+    /// [`FormatCause::BadMetadata`] if it is not an array of texts.
     pub fn texts(&self, key: &str) -> Result<Option<&[String]>, FormatError> {
         self.typed(key, "an array of strings", |value| match value {
             Value::Array(Array::String(texts)) => Some(texts.as_slice()),
@@ -189,7 +189,7 @@ impl Metadata {
     /// The integers of `key`, if there are any.
     ///
     /// # Errors
-    /// [`FormatCause::BadMetadata`] when it is not an array of integers.
+    /// [`FormatCause::BadMetadata`] if it is not an array of integers.
     pub fn integers(&self, key: &str) -> Result<Option<Vec<i64>>, FormatError> {
         self.typed(key, "an array of integers", |value| match value {
             Value::Array(Array::Signed(values)) => Some(values.clone()),
@@ -201,7 +201,7 @@ impl Metadata {
     /// The numbers of `key`, if there are any.
     ///
     /// # Errors
-    /// [`FormatCause::BadMetadata`] when it is not an array of floats.
+    /// [`FormatCause::BadMetadata`] if it is not an array of floats.
     pub fn floats(&self, key: &str) -> Result<Option<&[f64]>, FormatError> {
         self.typed(key, "an array of floats", |value| match value {
             Value::Array(Array::Float(values)) => Some(values.as_slice()),

@@ -27,15 +27,16 @@ pub fn holds(encoding: &Encoding) -> bool {
     type_code(encoding).is_some()
 }
 
-/// Writes a file of these metadata and tensors, in this order; `progress` sees the bytes of tensors
-/// written.
+/// Writes a file with these metadata and tensors, in this order; `progress` is called with the
+/// number of tensor bytes written.
 ///
-/// Integers are written as u32 or i32 where they fit and floats as f32 where they are the same,
-/// which are the types that readers expect of all keys but `split.*`. The tensors lie at multiples
-/// of 32 bytes, so `general.alignment` is left out.
+/// Integers are written as u32 or i32 if they fit, and floats as f32 if that is exact; readers
+/// expect these types for all keys except `split.*`. The tensors lie at multiples of 32 bytes, so
+/// `general.alignment` is omitted.
 ///
 /// # Errors
-/// When `out` fails, GGUF has no type for an encoding, or a tensor's bytes are not as many as its
+/// If `out` fails, GGUF has no type for an encoding, or the number of a tensor's bytes does not
+/// match its shape.
 /// shape says.
 pub fn write<'v>(
     out: &mut dyn Write,

@@ -16,7 +16,7 @@ pub(crate) struct Codes {
 pub(super) enum Packing {
     /// A byte each, to which `plus` is added: half of their number for signed integers.
     Bytes {
-        /// What is added.
+        /// The number added.
         plus: u8,
     },
     /// Neighbours in a row share an int32, from its lowest bits on.
@@ -30,7 +30,7 @@ pub(super) enum Packing {
         bits: u32,
         /// The place of each row in its int32, counted from the lowest bits.
         places: [u8; 8],
-        /// What is added to each int32 before it is taken apart.
+        /// The number added to each int32 before it is unpacked.
         plus: u32,
     },
 }

@@ -2,13 +2,13 @@
 //!
 //! | part | packed | bytes, fp8 |
 //! |---|---|---|
-//! | codes | `weight_packed`, I32 `[N, K / per]`: `per` inputs a word | `weight`, I8 or F8_E4M3 `[N, K]` |
+//! | codes | `weight_packed`, I32 `[N, K / per]`: `per` inputs per word | `weight`, I8 or F8_E4M3 `[N, K]` |
 //! | `weight_shape` | I64 `[2]`: `N, K` | - |
-//! | `weight_scale` | float, one for all, `[N, 1]`, `[N, G]` or of blocks | the same |
-//! | `weight_zero_point` | I32 `[N / per, G]`: `per` outputs a word; I8 where there is one for all | I8 as the scales |
-//! | `weight_g_idx` | I32 `[K]`: each input's group | - |
+//! | `weight_scale` | float, a single one, `[N, 1]`, `[N, G]` or per block | the same |
+//! | `weight_zero_point` | I32 `[N / per, G]`: `per` outputs per word; I8 if there is a single one | I8 as the scales |
+//! | `weight_g_idx` | I32 `[K]`: the group of each input | - |
 //!
-//! Packed integers are stored with half of their number added.
+//! Packed integers are stored as offset binary: half of their range is added.
 
 use amk_kernels::encoding::GroupCodes;
 
@@ -23,7 +23,7 @@ const PACKED: &str = "weight_packed";
 const SCALE: &str = "weight_scale";
 const ZERO: &str = "weight_zero_point";
 
-/// What belongs to inputs and outputs, which are not quantised here.
+/// Parts for inputs and outputs, which are not quantised here.
 const OF_ACTIVATIONS: [&str; 4] = ["input_scale", "input_zero_point", "output_scale", "output_zero_point"];
 
 pub(super) fn join(set: &mut TensorSet, config: &CompressedTensors) -> Result<(), FormatError> {
@@ -116,7 +116,7 @@ fn byte_parts(
             None => fp8::parts(weight, scale, scheme.strategy),
         };
     }
-    // Integers of fewer bits are bytes, too.
+    // Integers with fewer bits are also stored as bytes.
     let bytes = WeightScheme { bits: 8, ..*scheme };
     let zeros = zero.map(|zero| zero_bytes(&zero, scale, shape, &bytes)).transpose()?;
     let (scales, group) = scales(scale, shape, scheme.strategy)?;
@@ -131,7 +131,7 @@ fn byte_parts(
     })
 }
 
-/// The zeros of a module, unless its codes are symmetric: then there are none, or zeros that are 0.
+/// The zero points of a module, unless its codes are symmetric: then there are none, or all are 0.
 fn zero_tensor(
     set: &mut TensorSet,
     module: &str,
@@ -189,7 +189,7 @@ pub(super) fn scales(
     Ok((Scales::new(tensor.rows.place().clone(), dtype, share, strides), share[1]))
 }
 
-/// The shape that a `weight_shape` says.
+/// The shape given by a `weight_shape`.
 fn stored_shape(tensor: &StoredTensor) -> Result<[usize; 2], FormatError> {
     let wide = Type::of(tensor) == Some(Type::I64);
     expect(tensor, if wide { Type::I64 } else { Type::I32 }, &[2])?;

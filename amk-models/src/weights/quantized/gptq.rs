@@ -67,8 +67,8 @@ fn parts(set: &mut TensorSet, module: &str, qweight: &StoredTensor, config: &Gpt
     })
 }
 
-/// The zeros, `width` words a group; `None` where all are those that symmetric codes have without
-/// saying.
+/// The zero points, `width` words per group; `None` if all are the implicit ones of symmetric
+/// codes.
 fn zeros(qzeros: &StoredTensor, width: usize, config: &Gptq) -> Option<Codes> {
     let bits = config.bits;
     let plus = if config.zeros_less_one { ones(bits) } else { 0 };

@@ -1,4 +1,4 @@
-//! Matrices that folders have as several tensors: codes, scales, zeros.
+//! Matrices that folders store as several tensors: codes, scales, zero points.
 //!
 //! ```text
 //! model.layers.0.mlp.up_proj.qweight ─┐
@@ -6,8 +6,8 @@
 //! model.layers.0.mlp.up_proj.scales  ─┘       └─► model.layers.0.mlp.up_proj.weight: StoredTensor
 //! ```
 //!
-//! Opening a folder checks types and shapes alone, and reads the orders of columns. Rows are made,
-//! by several threads, when a model is loaded.
+//! Opening a folder checks only types and shapes, and reads the orders of columns. Rows are
+//! assembled, by several threads, when a model is loaded.
 
 mod codes;
 mod compressed;
@@ -49,9 +49,9 @@ pub(crate) struct Groups {
     shape: [usize; 2],
     /// Columns of a group of the file.
     group: usize,
-    /// The column that each stored one is, where groups are not of neighbours.
+    /// The column index of each stored column, if groups are not of consecutive columns.
     order: Option<Arc<[u32]>>,
-    /// How rows are handed out. Its groups are parts of the file's.
+    /// The format of the rows produced. Its groups are parts of the file's.
     format: GroupFormat,
 }
 
@@ -59,8 +59,8 @@ impl TensorSet {
     /// Replaces the parts of quantised matrices by the matrices.
     ///
     /// # Errors
-    /// [`FormatCause::BadTensor`](super::FormatCause::BadTensor) when parts contradict each other or
-    /// the config, or are in a form that is not read.
+    /// [`FormatCause::BadTensor`](super::FormatCause::BadTensor) if parts contradict each other or
+    /// the config, or have an unsupported form.
     pub(crate) fn join(&mut self, quantization: &Quantization) -> Result<(), FormatError> {
         match quantization {
             Quantization::CompressedTensors(config) => compressed::join(self, config),
@@ -71,10 +71,10 @@ impl TensorSet {
 }
 
 impl Quantized {
-    /// The blocks of a row.
+    /// Returns the blocks of a row.
     ///
     /// # Panics
-    /// When there is no such row, or taking the blocks apart does not give what they were made of.
+    /// If there is no such row, or unpacking the blocks does not return what they were packed from.
     pub(super) fn row(&self, row: usize) -> Vec<u8> {
         match self {
             Self::Groups(groups) => groups.row(row),
@@ -132,7 +132,7 @@ impl Groups {
     }
 }
 
-/// The parts of a matrix whose types and shapes were checked.
+/// The parts of a matrix, with types and shapes checked.
 struct Checked {
     codes: Codes,
     scales: Scales,

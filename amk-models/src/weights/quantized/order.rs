@@ -5,16 +5,16 @@ use std::sync::Arc;
 use super::super::{FormatError, StoredTensor};
 use super::parts::{Type, expect, refusal};
 
-/// Reads a list of each column's group (`g_idx`). `None` where columns are in order already.
+/// Reads a list of each column's group (`g_idx`). `None` if columns are already in order.
 ///
 /// # Errors
-/// When the list is not of int32, does not have each column, or names groups that there are not or
-/// that do not have as many columns as they must.
+/// If the list is not int32, does not have an entry for each column, or names groups that do not
+/// exist or do not have the required number of columns.
 pub(super) fn read(tensor: &StoredTensor, columns: usize, group: usize) -> Result<Option<Arc<[u32]>>, FormatError> {
     expect(tensor, Type::I32, &[columns])?;
     let bytes = tensor.rows.place().bytes();
     let groups: Vec<i32> = bytes.as_chunks().0.iter().map(|bytes| i32::from_le_bytes(*bytes)).collect();
-    // What compressed-tensors writes for groups of neighbours.
+    // Written by compressed-tensors for groups of consecutive columns.
     let unset = groups.iter().all(|&group| group == -1);
     let count = columns.div_ceil(group);
     let in_order = |(column, &found): (usize, &i32)| usize::try_from(found) == Ok(column / group);

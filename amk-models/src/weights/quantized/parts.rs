@@ -48,12 +48,12 @@ pub(super) fn modules(set: &TensorSet, part: &str) -> Vec<String> {
     set.iter().filter_map(module).collect()
 }
 
-/// Takes a part of a module out of the set, if it is there.
+/// Takes a part of a module out of the set, if present.
 pub(super) fn take(set: &mut TensorSet, module: &str, part: &str) -> Option<StoredTensor> {
     set.take(&format!("{module}.{part}"))
 }
 
-/// Takes a part of a module that must be there beside `other`.
+/// Takes a part of a module that must exist beside `other`.
 pub(super) fn need(
     set: &mut TensorSet,
     module: &str,

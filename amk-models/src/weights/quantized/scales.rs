@@ -11,7 +11,7 @@ pub(super) struct Scales {
     dtype: DType,
     /// Rows and columns that share a scale.
     share: [usize; 2],
-    /// Distances of neighbouring scales in a column and in a row; 0 where there is one for all.
+    /// Distances between adjacent scales in a column and in a row; 0 if there is a single one.
     strides: [usize; 2],
 }
 
