@@ -1,4 +1,4 @@
-//! Answers several questions side by side; each answer is the one that its question has alone.
+//! Answers several questions in one batch; each answer is the same as if its question ran alone.
 //!
 //!     batch MODEL QUESTION..
 

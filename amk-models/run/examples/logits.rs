@@ -2,8 +2,8 @@
 //!
 //!     logits FOLDER TOKENS.json POSITION,.. OUT [f32]
 //!
-//! TOKENS.json is a list of ids; at a `null` no step is taken, and the caches hold zeros there. OUT
-//! gets a row of little-endian f32 `[VOCAB]` for each position.
+//! TOKENS.json is a list of ids; at a `null` no step is taken, and the caches hold zeros there. A
+//! row of little-endian f32 `[VOCAB]` for each position is written to OUT.
 //! `tests/device/transformers_check.py` compares them.
 
 use amk_cuda::{Precision, RunOptions, Vm, VmOptions};

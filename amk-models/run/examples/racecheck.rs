@@ -3,9 +3,10 @@
 //!     compute-sanitizer --tool racecheck --racecheck-report hazard \
 //!         racecheck MODEL.INSTANCE [LAYERS] [CONTEXT] [STEPS] [POSITION,..] [ROWS] [arrivals]
 //!
-//! With ROWS, a sequence runs a prompt of STEPS steps of so many rows, and another one a token in
-//! each of them, instead of one row from each position. Warps wait where they would only arrive,
-//! which racecheck does not know (see `VmOptions::no_arrivals`); with `arrivals` they do not.
+//! With ROWS, instead of one row from each position, a sequence runs a prompt of STEPS steps of
+//! that many rows, and another sequence runs one token in each of them. Warps wait where they would
+//! otherwise only arrive, which racecheck does not understand (see `VmOptions::no_arrivals`); with
+//! `arrivals` they only arrive.
 
 use amk::Token;
 use amk::ir::schedule::{PartialSchedule, RowSchedule};

@@ -1,10 +1,11 @@
-//! Several texts at once: each goes on at its own pace, in the steps of one VM.
+//! Several texts at once: each progresses at its own pace, in the steps of one VM.
 //!
-//! A text has the same tokens as alone: a row's logits do not depend on the rows beside it, beyond
-//! how a VM rounds in steps of more rows or of one, and each text draws with a seed of its own.
-//! Guessed tokens ([`Speculate`]) change nothing either: the sampler chooses every token from its
-//! logits, and a guess is kept where it is that choice.
-//! Nor do shared beginnings ([`Batch::keeping`]): the keys and values that are there are those that
+//! A text has the same tokens as alone: a row's logits do not depend on the rows beside it, apart
+//! from differences in rounding between steps of one row and of several, and each text draws with
+//! its own seed. Guessed tokens ([`Speculate`]) change nothing either: the sampler chooses every
+//! token from its logits, and a guess is kept only if it is that choice. Nor do shared prefixes
+//! ([`Batch::keeping`]): the reused keys and values are those that the prompt's own rows would
+//! write.
 //! the prompt's own rows would write.
 
 use crate::drafter::{Ask, Draft, Drafter};
@@ -29,10 +30,10 @@ const LEAST_SHARED: usize = 8;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct TextId(pub usize);
 
-/// What happens to a text.
+/// An event of a text.
 #[derive(Debug)]
 pub enum Event<'e> {
-    /// Its prompt goes on.
+    /// Its prompt has progressed.
     Prompt {
         /// Tokens of the prompt that have run.
         done: usize,
@@ -67,7 +68,7 @@ pub struct Batch<'t, V> {
     chosen: u64,
 }
 
-/// How many texts a [`Batch`] has, and what it has done.
+/// The number of texts in a [`Batch`], and its counts so far.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct State {
     /// Texts that are being written.
@@ -98,12 +99,12 @@ struct Writing<'t> {
     /// Time from its start at most.
     max_time: Option<Duration>,
     prompt: usize,
-    /// Tokens of the prompt that another text had run.
+    /// Tokens of the prompt that were reused from another text.
     shared: usize,
     /// Pages that it can come to need.
     pages: Vec<usize>,
     start: Option<Instant>,
-    /// When the prompt had run.
+    /// The time at which the prompt had run.
     decoding: Option<Instant>,
 }
 
@@ -122,9 +123,9 @@ impl<'t, V: RowVm> Batch<'t, V> {
         Self { most: texts.max(1), ..self }
     }
 
-    /// Keeps the keys and values of up to this many ended texts. A prompt goes on from the text,
-    /// ended or not, whose beginning it has. The oldest go first, also where a text needs their
-    /// pages.
+    /// Keeps the keys and values of up to this many ended texts. A prompt continues from the text,
+    /// ended or not, that it shares a prefix with. The oldest are evicted first, also if another
+    /// text needs their pages.
     #[must_use]
     pub fn keeping(self, texts: usize) -> Self {
         Self { kept: Kept::new(texts), ..self }
@@ -153,11 +154,12 @@ impl<'t, V: RowVm> Batch<'t, V> {
         self.add_of(0, prompt, request)
     }
 
-    /// As [`Self::add`], for one of several owners. Of the texts that wait, the next is one whose
-    /// owner has the fewest being written, so that nobody's many keep another's few waiting.
+    /// Like [`Self::add`], for one of several owners. Among the waiting texts, the next is one
+    /// whose owner has the fewest in progress, so that one owner's many texts do not hold up
+    /// another's few.
     ///
     /// # Errors
-    /// As [`Self::add`].
+    /// As for [`Self::add`].
     pub fn add_of(&mut self, owner: u64, prompt: &[u32], request: &Request) -> Result<TextId, GenerateError> {
         let limits = self.session.limits();
         checked(prompt, limits.positions)?;
@@ -208,7 +210,7 @@ impl<'t, V: RowVm> Batch<'t, V> {
 
     /// A text is written no more: keeps its sequence, or drops it.
     fn leave(&mut self, sequence: SequenceId, mut history: Vec<u32>) -> Result<(), RowsError> {
-        // The last token has not run; what ran after it were guesses.
+        // The last token has not run; everything after it was guesses.
         let ran = self.session.len(sequence)?.min(history.len().saturating_sub(1));
         if !self.kept.keeps() || ran < LEAST_SHARED {
             return self.session.drop(sequence);
@@ -235,21 +237,21 @@ impl<'t, V: RowVm> Batch<'t, V> {
         State { live: live.len(), waiting: waiting.len(), kept: kept.len(), chosen: *chosen }
     }
 
-    /// Runs a step of all texts for which there is room. Returns whether texts are left.
+    /// Runs a step of all texts that fit. Returns whether texts are left.
     ///
     /// # Errors
-    /// A failing VM; logits that are not numbers; what `watch` gives.
+    /// A failing VM, logits that are not numbers, and errors of `watch`.
     pub fn step(&mut self, watch: &mut Watch<'_>) -> Result<bool, GenerateError> {
         let left = self.step_overlapped(watch, &mut || {})?;
         write(&mut self.live, watch)?;
         Ok(left)
     }
 
-    /// As [`Self::step`], but text that can wait is written while the next step runs, and then
+    /// Like [`Self::step`], but text that can wait is written while the next step runs, and then
     /// `host_work` is called ([`Session::step_overlapped`]).
     ///
     /// # Errors
-    /// As [`Self::step`].
+    /// As for [`Self::step`].
     pub fn step_overlapped(
         &mut self,
         watch: &mut Watch<'_>,
@@ -285,7 +287,7 @@ impl<'t, V: RowVm> Batch<'t, V> {
         Ok(!(self.live.is_empty() && self.waiting.is_empty()))
     }
 
-    /// The place in the queue of the text that is next.
+    /// The queue position of the text that is next.
     fn next(&self) -> Option<usize> {
         let written = |owner: u64| self.live.values().filter(|(_, writing)| writing.owner == owner).count();
         (0..self.waiting.len()).min_by_key(|&at| written(self.waiting[at].1.owner))
@@ -309,8 +311,8 @@ impl<'t, V: RowVm> Batch<'t, V> {
         Ok(())
     }
 
-    /// A sequence for a prompt that can come to need this many pages of each group, and how much of
-    /// the prompt it has; `None` where there are no pages.
+    /// Returns a sequence for a prompt that may need this many pages of each group, and the number
+    /// of the prompt's tokens that it already has; `None` if there are not enough pages.
     fn place(&mut self, prompt: &[u32], pages: &[usize]) -> Result<Option<(SequenceId, usize)>, RowsError> {
         if let Some((source, shared)) = self.beginning(prompt)? {
             let sequence = self.session.fork(source, shared)?;
@@ -323,16 +325,16 @@ impl<'t, V: RowVm> Batch<'t, V> {
         Ok(self.make_room(pages)?.then(|| (self.session.add(), 0)))
     }
 
-    /// The pages of each group that a sequence comes to need for itself, where it shares so many
-    /// tokens: all, of a group in which it leaves the shared ones behind.
+    /// The number of pages of each group that a sequence will need for itself if it shares this
+    /// many tokens: all, in a group in which it moves past the shared ones.
     fn without_shared(&self, pages: &[usize], tokens: usize) -> Vec<usize> {
         let shared = |group: &PageGroup| if group.reach.is_some() { 0 } else { tokens / PAGE };
         pages.iter().zip(&self.session.limits().groups).map(|(pages, group)| pages - shared(group)).collect()
     }
 
-    /// The sequence that has most of a prompt's beginning, and how many tokens. The prompt's last
-    /// token runs in any case: its logits are wanted. One that has left behind what the next rows
-    /// would read is of no use.
+    /// Returns the sequence with the longest common prefix with a prompt, and its length. The
+    /// prompt's last token must run in any case, because its logits are wanted. A sequence that has
+    /// returned pages that the next rows would read cannot be used.
     fn beginning(&self, prompt: &[u32]) -> Result<Option<(SequenceId, usize)>, RowsError> {
         if !self.kept.keeps() {
             return Ok(None);
@@ -342,7 +344,7 @@ impl<'t, V: RowVm> Batch<'t, V> {
             self.kept.iter().map(|(sequence, tokens)| (sequence, common(tokens, before))).collect();
         for (&sequence, (_, Writing { history, .. })) in &self.live {
             let ran = self.session.len(sequence)?.min(history.len());
-            // Whole pages: it goes on writing its last.
+            // Whole pages, because it is still writing its last one.
             found.push((sequence, common(&history[..ran], before) / PAGE * PAGE));
         }
         let usable = |&(sequence, shared): &(SequenceId, usize)| self.session.can_keep(sequence, shared).is_ok();
@@ -350,13 +352,13 @@ impl<'t, V: RowVm> Batch<'t, V> {
         Ok(longest.filter(|&(_, shared)| shared >= LEAST_SHARED))
     }
 
-    /// Frees pages until this many of each group are left over from what the live texts can come to
-    /// need. Returns whether it succeeded.
+    /// Frees pages until this many of each group remain beyond what the live texts may need.
+    /// Returns whether it succeeded.
     fn make_room(&mut self, pages: &[usize]) -> Result<bool, RowsError> {
         let mut needed = pages.to_vec();
         for (&sequence, (_, Writing { pages, shared, .. })) in &self.live {
             let len = self.session.len(sequence)?;
-            // What others have too stays with them when it is left behind.
+            // Pages that others share are not freed by evicting it.
             let own = self.session.own_pages(sequence)?;
             for (number, group) in self.session.limits().groups.iter().enumerate() {
                 let own = match group.reach {
@@ -376,7 +378,8 @@ impl<'t, V: RowVm> Batch<'t, V> {
         Ok(true)
     }
 
-    /// All tokens of a sequence have run: chooses the next ones. Returns whether it goes on.
+    /// Chooses the next tokens of a sequence whose tokens have all run. Returns whether it
+    /// continues.
     fn choose(&mut self, sequence: SequenceId, watch: &mut Watch<'_>) -> Result<bool, GenerateError> {
         let positions = self.session.limits().positions;
         let Some((id, writing)) = self.live.get_mut(&sequence) else { return Ok(false) };
@@ -424,8 +427,8 @@ impl<'t, V: RowVm> Batch<'t, V> {
         Ok(false)
     }
 
-    /// Guesses the tokens after those that were chosen. Guesses take rows that no text needs, and
-    /// end before the text has to. They leave the bits of few texts' logits as they are.
+    /// Guesses the tokens after those that were chosen. Guesses use rows that no text needs, and
+    /// stop where the text must end. With few texts they do not change the bits of the logits.
     fn guess(&mut self, going: &[SequenceId]) -> Result<(), GenerateError> {
         let limits = self.session.limits();
         let (texts, alike) = (self.live.len().max(1), self.session.alike_rows());
@@ -477,7 +480,7 @@ impl<'t, V: RowVm> Batch<'t, V> {
 }
 
 impl Writing<'_> {
-    /// How the next token is chosen, and those after each guess, where the VM `chooses` it.
+    /// How the next token, and those after each guess, are chosen, if the VM `chooses` them.
     fn choices(&mut self, chooses: bool) -> Option<Vec<Choice>> {
         let chooses = chooses && !self.text.reads_logits();
         chooses.then(|| self.sampler.choices(&self.history, &self.draft)).flatten()
@@ -491,7 +494,7 @@ impl Writing<'_> {
         }
     }
 
-    /// Why it has ended, if it has.
+    /// The reason why it has ended, if it has.
     fn end(&self, positions: usize) -> Option<Ended> {
         if let Some(ended) = self.text.ended {
             return Some(ended);
@@ -527,7 +530,7 @@ impl Writing<'_> {
     }
 }
 
-/// Writes what has waited.
+/// Writes the text that was deferred.
 fn write(live: &mut BTreeMap<SequenceId, (TextId, Writing<'_>)>, watch: &mut Watch<'_>) -> Result<(), GenerateError> {
     live.values_mut().try_for_each(|(id, writing)| writing.text.write(&mut |piece| see_text(*id, piece, watch)))
 }

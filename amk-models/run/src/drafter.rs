@@ -1,8 +1,9 @@
-//! Guesses of next tokens by a second, smaller model of the same vocabulary.
+//! Guesses of the next tokens by a second, smaller model with the same vocabulary (the draft
+//! model).
 //!
-//! Source: Leviathan et al., Fast Inference from Transformers via Speculative Decoding, 2023. Where
+//! Source: Leviathan et al., Fast Inference from Transformers via Speculative Decoding, 2023. When
 //! tokens are sampled, the small model draws with the random numbers of the large one, so that the
-//! two often agree; the large one's draw decides, so the text is the one without guesses.
+//! two often agree; the large one's draw decides, so the text is the same as without guesses.
 
 use crate::batch::TextId;
 use crate::generate::GenerateError;
@@ -23,12 +24,12 @@ pub(crate) struct Ask<'a> {
     pub(crate) sampler: Sampler,
 }
 
-/// What guesses tokens of several texts at once.
+/// A source of guesses for several texts at once.
 pub(crate) trait Draft {
     /// The guesses for each request.
     ///
     /// # Errors
-    /// When the VM fails, or its logits are not numbers.
+    /// If the VM fails, or its logits are not numbers.
     fn guess(&mut self, asks: Vec<Ask<'_>>) -> Result<Vec<Vec<u32>>, GenerateError>;
 
     /// A text has ended.
@@ -53,7 +54,7 @@ impl<V: RowVm> Drafter<V> {
         Self { session: Session::new(vm), texts: BTreeMap::new() }
     }
 
-    /// Brings a text up to its history. `false` where there is no room for it.
+    /// Brings a text up to its history. `false` if it does not fit.
     fn follow(&mut self, ask: &Ask<'_>) -> Result<bool, RowsError> {
         if ask.most == 0 || ask.history.len() + ask.most > self.session.limits().positions {
             return Ok(false);
@@ -61,9 +62,9 @@ impl<V: RowVm> Drafter<V> {
         let session = &mut self.session;
         let text = self.texts.entry(ask.id).or_insert_with(|| Draughts { sequence: session.add(), given: Vec::new() });
         let same = text.given.iter().zip(ask.history).take_while(|(a, b)| a == b).count();
-        // The last token runs again where it has run, for its logits.
+        // If the last token has run, it runs again for its logits.
         let kept = same.min(ask.history.len() - 1).min(session.len(text.sequence)?);
-        // What it has left behind runs again from the start.
+        // If pages that it needs have been returned, it starts over.
         let kept = if session.can_keep(text.sequence, kept).is_ok() { kept } else { 0 };
         session.rollback(text.sequence, kept)?;
         session.push(text.sequence, &tokens(&ask.history[kept..]))?;
@@ -84,7 +85,7 @@ impl<V: RowVm> Draft for Drafter<V> {
         while !asking.is_empty() {
             let done = match self.session.step() {
                 Ok(done) => done,
-                // The small model has no room: no more guesses.
+                // The small model has no free pages: no more guesses.
                 Err(SessionError::Rows(RowsError::Pages { .. })) => break,
                 Err(SessionError::Rows(error)) => return Err(error.into()),
                 Err(SessionError::Vm(error)) => return Err(GenerateError::Step(Box::new(error))),

@@ -14,7 +14,7 @@ use amk::vm::cpu::Vm;
 use amk::{MegakernelError, Token};
 use amk_models::model::Model;
 
-/// The weight of the operation that makes logits, in every page.
+/// The weight of the op that makes the logits, in every page.
 const LM_HEAD: &str = "w.ends.lm_head";
 
 /// How the hidden states `[tokens, HIDDEN]` of a text become one vector.
@@ -23,7 +23,7 @@ pub enum Pooling {
     /// Their mean.
     #[default]
     Mean,
-    /// The state of the last token, which alone has seen the whole text.
+    /// The state of the last token, the only one that has seen the whole text.
     Last,
 }
 

@@ -20,11 +20,11 @@ pub trait Decoder {
     /// order from 0.
     ///
     /// # Errors
-    /// When the VM fails.
+    /// If the VM fails.
     fn step(&mut self, token: Token, pos: Pos) -> Result<&[f32], DecoderError>;
 }
 
-/// Why a VM failed.
+/// The error of a failed VM.
 pub type DecoderError = Box<dyn core::error::Error + Send + Sync>;
 
 impl Decoder for Vm {
@@ -48,7 +48,7 @@ impl Decoder for cuda::Vm {
     }
 }
 
-/// Why nothing, or not all, was generated.
+/// The reasons why nothing, or not everything, was generated.
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
     /// There is nothing to go on from.
@@ -73,7 +73,7 @@ pub enum GenerateError {
         /// Why.
         source: DecoderError,
     },
-    /// The VM has no room for the sequences.
+    /// The sequences do not fit in the VM.
     #[error(transparent)]
     Rows(#[from] RowsError),
     /// A step of several sequences failed.
@@ -90,11 +90,12 @@ pub enum GenerateError {
     Write(#[source] io::Error),
 }
 
-/// Generates text after `prompt`; `see` gets it piece by piece, each as soon as its characters are
+/// Generates text after `prompt`; `see` is called with each piece as soon as its characters are
 /// complete.
 ///
 /// # Errors
-/// An empty prompt or one longer than the context; a failing VM; logits that are not numbers; what
+/// An empty prompt or one longer than the context, a failing VM, logits that are not numbers, and
+/// errors of `see`.
 /// `see` gives.
 pub fn generate(
     decoder: &mut dyn Decoder,
@@ -143,8 +144,8 @@ pub fn generate(
     Ok(Generated { tokens, ended, prompt_tokens, prompt_run, prompt_time, decoded, decode_time, drafted, accepted })
 }
 
-/// The last token of the prompt and the ones before it, where the context has room for them: the
-/// last one's step yields a new token.
+/// Returns the last token of the prompt and those before it, if the context can hold them: the last
+/// one's step yields a new token.
 pub(crate) fn checked(prompt: &[u32], positions: usize) -> Result<(u32, &[u32]), GenerateError> {
     let (&last, before) = prompt.split_last().ok_or(GenerateError::EmptyPrompt)?;
     if prompt.len() > positions {
@@ -153,19 +154,19 @@ pub(crate) fn checked(prompt: &[u32], positions: usize) -> Result<(u32, &[u32]),
     Ok((last, before))
 }
 
-/// Whether the device chooses the tokens itself, so that one launch makes the whole text.
+/// Whether the device chooses the tokens itself, so that one launch generates the whole text.
 pub fn on_device(request: &Request) -> bool {
     let Request { sampler, logprobs, grammar, max_time, .. } = request;
     !sampler.changes_logits() && logprobs.is_none() && grammar.is_none() && max_time.is_none()
 }
 
-/// As [`generate`], in one launch: the host does nothing between tokens but write them. The request
-/// must be one for which [`on_device`] holds; stop strings end the text, not the launch. The tokens
-/// are the same as [`Sampler`] draws from the same logits; should the device's search leave a draw
-/// undecided (`amk_kernels::choose`), it is made here and a new launch goes on.
+/// Like [`generate`], in one launch: between tokens the host only writes text. [`on_device`] must
+/// hold for the request; stop strings end the text, not the launch. The tokens are the same as
+/// [`Sampler`] draws from the same logits; if the device's search leaves a draw undecided
+/// (`amk_kernels::choose`), it is made here and a new launch continues.
 ///
 /// # Errors
-/// As [`generate`].
+/// As for [`generate`].
 pub fn generate_on_device(
     vm: &mut cuda::Vm,
     tokenizer: &Tokenizer,

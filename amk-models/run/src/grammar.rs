@@ -1,7 +1,7 @@
-//! Grammars: what a text may be, by a mask over the tokens before each draw.
+//! Grammars: constrain a text by masking tokens before each draw.
 //!
-//! A [`Language`] says what the whole text is: JSON of a schema, a regular expression, a
-//! context-free grammar. [`Grammars`] compiles it for the tokens of a vocabulary, by the crate
+//! A [`Language`] is the set of permitted texts: JSON with a schema, a regular expression, a
+//! context-free grammar. [`Grammars`] compiles it for the tokens of a vocabulary, with the crate
 //! `llguidance`. A [`Grammar`] follows one text.
 
 mod schema;
@@ -19,12 +19,13 @@ use std::thread;
 
 /// Bytes of a language at most.
 const MOST_BYTES: usize = 1 << 16;
-/// The stack of the thread that compiles: parsers of grammars are recursive.
+/// The stack size of the compiling thread: parsers of grammars are recursive.
 const STACK: usize = 256 << 20;
-/// White space between the tokens of JSON. It is bounded: some models go on with it for ever.
+/// White space between the tokens of JSON. It is bounded because some models would otherwise
+/// continue it forever.
 const JSON_SPACE: &str = r"[\x20\x0A\x0D\x09]{1,32}";
 
-/// What a text may be.
+/// The set of permitted texts.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Language {
     /// Any JSON object.
@@ -33,11 +34,11 @@ pub enum Language {
     JsonSchema {
         /// The schema.
         schema: Value,
-        /// Whether a keyword that cannot be enforced is [`GrammarError::NotEnforced`]; else it is
-        /// left out.
+        /// Whether a keyword that cannot be enforced is [`GrammarError::NotEnforced`]; otherwise it
+        /// is ignored.
         strict: bool,
     },
-    /// What a regular expression matches, in the syntax of the crate `regex`.
+    /// The matches of a regular expression, in the syntax of the crate `regex`.
     Regex(String),
     /// One of some texts.
     Choice(Vec<String>),
@@ -45,7 +46,7 @@ pub enum Language {
     Lark(String),
 }
 
-/// Why a grammar does not compile, or its text cannot go on.
+/// The reasons why a grammar does not compile, or its text cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GrammarError {
     /// A language cannot be compiled, or a text of it cannot go on.
@@ -61,7 +62,7 @@ impl GrammarError {
         Self::Failed(error.to_string())
     }
 
-    /// An error of llguidance's compiler, which says what its own options would be.
+    /// An error of llguidance's compiler, whose message may suggest options of its own.
     fn of_compiler(error: impl fmt::Display) -> Self {
         let text = error.to_string();
         let rest = |begin: &str| text.split_once(begin).map(|(_, rest)| rest.lines().next().unwrap_or_default());
@@ -80,7 +81,7 @@ impl GrammarError {
 
 /// The suffix of llguidance's errors about a text.
 const NOT_VERBOSE: &str = "\n<non-verbose/>";
-/// Its reason where no token may come.
+/// Its reason when no token is permitted.
 const NO_EXTENSION: &str = "NoExtensionBias";
 const NO_TOKEN: &str = "no token of the vocabulary can follow";
 
@@ -108,20 +109,20 @@ pub struct Grammars {
 }
 
 impl Grammars {
-    /// For the tokens of a tokenizer; one of `ends` may come where the text may end.
+    /// For the tokens of a tokenizer; one of `ends` is permitted where the text may end.
     pub fn new(tokenizer: Tokenizer, ends: Vec<u32>) -> Self {
         Self { tokenizer, ends, factory: OnceLock::new() }
     }
 
-    /// Compiles a language. It may take some time.
+    /// Compiles a language. This may take some time.
     ///
     /// # Errors
-    /// A language that is wrong, too large, or that cannot be enforced.
+    /// A language that is invalid, too large, or cannot be enforced.
     pub fn compile(&self, language: &Language) -> Result<Grammar, GrammarError> {
         let grammar = language.grammar()?;
         let factory = self.factory.get_or_init(|| factory(&self.tokenizer, &self.ends));
         let factory = factory.as_ref().map_err(Clone::clone)?;
-        // A language comes from anywhere and must not end the program.
+        // A language is untrusted and must not end the program.
         let compile = || panic_utils::catch_unwind(AssertUnwindSafe(|| factory.create_parser(grammar)));
         let parser = thread::scope(|scope| {
             let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, compile);
@@ -156,11 +157,11 @@ impl Language {
         }
     }
 
-    /// What a rule of [`Language::Lark`] has for JSON of a schema; keywords that cannot be enforced
-    /// are left out, or with `strict` refused.
+    /// Returns a rule for [`Language::Lark`] that matches JSON with a schema; keywords that cannot
+    /// be enforced are ignored, or with `strict` refused.
     ///
     /// # Errors
-    /// A schema that is not an object or too large, or [`GrammarError::NotEnforced`].
+    /// A schema that is not an object or is too large, or [`GrammarError::NotEnforced`].
     pub fn json_rule(schema: Value, strict: bool) -> Result<String, GrammarError> {
         bounded(&schema.to_string())?;
         Ok(format!("%json {}", with_options(schema, strict)?))
@@ -194,7 +195,7 @@ fn choice(texts: &[String]) -> Result<String, GrammarError> {
     Ok(format!("start: TEXT\nTEXT: {}", bounded(&texts.join(" | "))?))
 }
 
-/// Refuses what parsers would spend too much memory on.
+/// Refuses text on which parsers would spend too much memory.
 fn bounded(text: &str) -> Result<&str, GrammarError> {
     match text.len() {
         0..=MOST_BYTES => Ok(text),
@@ -206,7 +207,7 @@ fn factory(tokenizer: &Tokenizer, ends: &[u32]) -> Result<ParserFactory, Grammar
     let special: BTreeSet<u32> = tokenizer.special_tokens().into_iter().chain(ends.iter().copied()).collect();
     let count = ends.iter().map(|&end| end as usize + 1).max().unwrap_or(0).max(tokenizer.token_count());
     let bytes = |id: u32| match special.contains(&id) {
-        // It is no text, whatever its name.
+        // It is not text, whatever its name.
         true => Ok([&[TokTrie::SPECIAL_TOKEN_MARKER], tokenizer.token(id).unwrap_or_default().as_bytes()].concat()),
         false => tokenizer.bytes(id),
     };
@@ -232,7 +233,7 @@ impl Grammar {
     /// Makes the logits of tokens that may not come next `-inf`.
     ///
     /// # Errors
-    /// When no token may come, or the language takes too long.
+    /// If no token may come, or the language takes too long.
     pub(crate) fn mask(&mut self, logits: &mut [f32]) -> Result<(), GrammarError> {
         let mask = self.matcher.compute_mask_or_eos().map_err(of_text)?;
         if mask.is_zero() {
@@ -251,7 +252,7 @@ impl Grammar {
     /// Goes on with a token that the mask allowed.
     ///
     /// # Errors
-    /// When the language takes too long.
+    /// If the language takes too long.
     pub(crate) fn take(&mut self, token: u32) -> Result<(), GrammarError> {
         if self.ended() {
             return Ok(());
@@ -263,7 +264,7 @@ impl Grammar {
         }
     }
 
-    /// Whether the text is complete and cannot go on.
+    /// Whether the text is complete and cannot continue.
     pub(crate) fn ended(&self) -> bool {
         self.matcher.is_stopped()
     }

@@ -1,10 +1,10 @@
-//! How many tokens are guessed at a time: more where guesses are right, none for a while where they
+//! The number of tokens guessed at a time: more if guesses are right, and none for a while if they
 //! are wrong.
 
 /// Guesses at most, the first time and ever.
 const FIRST: usize = 4;
 const MOST: usize = 16;
-/// Tokens without guesses after guesses of which none was right.
+/// Number of tokens without guesses after consecutive wrong ones.
 const PAUSE: usize = 8;
 /// A pause doubles up to this many times.
 const DOUBLED: u32 = 4;
@@ -15,7 +15,7 @@ pub(crate) struct Guesses {
     most: usize,
     /// Tokens to go without guesses.
     pause: usize,
-    /// Guesses in a row of which none was right.
+    /// Number of consecutive guesses of which none was right.
     wrong: u32,
     pub(crate) drafted: usize,
     pub(crate) accepted: usize,

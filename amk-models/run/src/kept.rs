@@ -1,4 +1,4 @@
-//! Texts that have ended, whose keys and values are kept for prompts that begin like them.
+//! Ended texts whose keys and values are kept for prompts with the same beginning.
 
 use amk::rows::SequenceId;
 use std::collections::VecDeque;
@@ -16,7 +16,7 @@ impl Kept {
         Self { most, texts: VecDeque::new() }
     }
 
-    /// Whether anything is kept at all.
+    /// Whether texts are kept at all.
     pub(crate) fn keeps(&self) -> bool {
         self.most > 0
     }
@@ -39,8 +39,8 @@ impl Kept {
         }
     }
 
-    /// Keeps a sequence. Returns those that go: what it begins with, and the oldest beyond the
-    /// room.
+    /// Keeps a sequence. Returns the evicted ones: those that are a prefix of it, and the oldest
+    /// beyond the capacity.
     pub(crate) fn push(&mut self, sequence: SequenceId, tokens: Vec<u32>) -> Vec<SequenceId> {
         let (mut gone, mut left): (Vec<_>, Vec<_>) =
             self.texts.drain(..).partition(|(_, kept)| tokens.starts_with(kept));

@@ -1,11 +1,11 @@
-//! Guesses of next tokens from the text itself: what followed the same few tokens before follows
-//! again, in code that is edited or text that is summarised.
+//! Guesses of the next tokens from the text itself: what followed the same few tokens earlier often
+//! follows again, in edited code or summarised text.
 //!
 //! Source: Saxena, Prompt Lookup Decoding, 2023.
 
 use std::collections::HashMap;
 
-/// Tokens that have to be the same.
+/// Number of tokens that must match.
 const SAME: usize = 3;
 /// The places of each run of [`SAME`] tokens.
 #[derive(Clone, Debug)]

@@ -19,7 +19,8 @@ impl FromStr for NamedModel {
 
     fn from_str(text: &str) -> Result<Self, Infallible> {
         let path = Path::new(text);
-        // What is there goes first; weights and GGUF files of a folder that is not are paths.
+        // Existing paths come first; names of weights and GGUF files that do not exist are also
+        // paths.
         let is_file = path.extension().is_some_and(|extension| extension == "gguf" || extension == "safetensors");
         let of_hub = text.parse().ok().filter(|model: &HubModel| model.file.is_some() || !is_file);
         Ok(match of_hub {
@@ -30,7 +31,7 @@ impl FromStr for NamedModel {
 }
 
 impl NamedModel {
-    /// Where it is, fetched where it is on the hub.
+    /// Returns its location, downloading it if it is on the hub.
     ///
     /// # Errors
     /// [`HubError`].
@@ -41,7 +42,7 @@ impl NamedModel {
         }
     }
 
-    /// What clients call it; `None` for a path that ends with `..`.
+    /// The name for clients; `None` for a path that ends with `..`.
     pub fn name(&self) -> Option<String> {
         match self {
             Self::Path(path) => path.file_stem().map(|stem| stem.to_string_lossy().into_owned()),

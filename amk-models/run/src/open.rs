@@ -19,10 +19,9 @@ use amk_models::tokenizer::{SpecialTokens, Tokenizer, TokenizerError};
 use std::convert::Infallible;
 use std::path::PathBuf;
 
-/// Positions where nobody asks for a number and the model has more.
+/// Default number of positions, if the model has more.
 const DEFAULT_CONTEXT: usize = 2048;
-/// The most rows of a step on a CPU, where the schedule does not say: enough to hide the reading of
-/// weights.
+/// Default maximum number of rows in a step on a CPU: enough to hide the reading of weights.
 pub const CPU_ROWS: u32 = 128;
 
 /// A model cannot be opened, or does not answer.
@@ -69,18 +68,18 @@ impl From<Infallible> for OpenError {
     }
 }
 
-/// A model in memory, with what belongs to it.
+/// A model in memory, with its tokenizer and settings.
 pub struct OpenModel {
     checkpoint: Checkpoint,
     model: Model,
     context: usize,
 }
 
-/// Opens a model: a Hugging Face folder, a GGUF file, or a model of the hub
-/// (`owner/name[:file][@revision]`). Its context is its own, of at most 2048 positions.
+/// Opens a model: a Hugging Face folder, a GGUF file, or a model on the hub
+/// (`owner/name[:file][@revision]`). The context is the model's, limited to 2048 positions.
 ///
 /// # Errors
-/// [`OpenError`] for what is not there, or not computed here.
+/// [`OpenError`] if it does not exist or is not supported.
 pub fn open(name: &str) -> Result<OpenModel, OpenError> {
     open_with(name, None, WeightFormat::Native)
 }
@@ -88,7 +87,7 @@ pub fn open(name: &str) -> Result<OpenModel, OpenError> {
 /// Like [`open`], with this many positions, and with weights in another format.
 ///
 /// # Errors
-/// As [`open`], and for a context longer than the model's.
+/// As for [`open`], and for a context longer than the model's.
 pub fn open_with(name: &str, context: Option<usize>, weights: WeightFormat) -> Result<OpenModel, OpenError> {
     amk_kernels::link();
     let path = name.parse::<NamedModel>()?.path()?;
@@ -116,7 +115,8 @@ impl OpenModel {
         ModelSession::new(self, texts)
     }
 
-    /// A VM for steps of rows on all cores, with room for this many sequences of the whole context.
+    /// Returns a VM for steps of rows on all cores, with enough pages for this many sequences of
+    /// the whole context.
     ///
     /// # Errors
     /// [`OpenError::Kernel`], [`OpenError::Registry`] and [`OpenError::Vm`].
@@ -174,18 +174,18 @@ pub fn all_cores() -> Schedule {
     Schedule { workers: cores(), ..Schedule::default() }
 }
 
-/// Threads that compute where the user names no number: one a core.
+/// Default number of computing threads: one per core.
 pub fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |count| u32::try_from(count.get()).unwrap_or(1))
 }
 
-/// The schedule with rows in its steps: this many where it has none.
+/// Returns the schedule with rows in its steps: this many if it sets none.
 pub fn with_rows(schedule: Schedule, most: u32) -> Schedule {
     let rows = schedule.rows.unwrap_or(RowSchedule { most, block: None });
     Schedule { rows: Some(rows), ..schedule }
 }
 
-/// A CPU VM for a program with rows of a model, with so many pages.
+/// Returns a CPU VM for a model's program with rows, with pools of this size.
 ///
 /// # Errors
 /// [`OpenError::Registry`] and [`OpenError::Vm`].

@@ -1,7 +1,7 @@
-//! How well a model expects a text: the exponential of the mean loss of its tokens.
+//! Perplexity of a text: the exponential of the mean loss of its tokens.
 //!
-//! A long text is run in windows of the context. Each but the first begins before the tokens that
-//! count in it, so that every token counts once and has some text before it (Hugging Face,
+//! A long text is run in windows of the context. Each except the first begins before the tokens
+//! that count in it, so that every token counts once and has some text before it (Hugging Face,
 //! "Perplexity of fixed-length models").
 
 use crate::sampler::LogSoftmax;
@@ -9,19 +9,20 @@ use amk::Token;
 use amk::rows::{RowVm, SequenceId};
 use amk::session::{Session, SessionError};
 
-/// How a text is cut into windows.
+/// How a text is divided into windows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Windows {
     /// Tokens of a window at most, 2 or more.
     pub context: usize,
-    /// Tokens between the starts of two windows, `1..context`: as many count in each but the first.
+    /// Tokens between the starts of two windows, `1..context`: this many count in each window
+    /// except the first.
     pub stride: usize,
 }
 
 /// The losses of a text's tokens.
 #[derive(Clone, Copy, Default, PartialEq, Debug)]
 pub struct Perplexity {
-    /// Tokens that count: all but the first.
+    /// Number of tokens that count: all except the first.
     pub tokens: usize,
     sum: f64,
     squares: f64,
@@ -33,8 +34,8 @@ impl Perplexity {
         self.mean().exp()
     }
 
-    /// The standard error of [`Self::value`], as if the tokens' losses were independent; `None` of
-    /// fewer than two, which say nothing about it.
+    /// The standard error of [`Self::value`], as if the tokens' losses were independent; `None` for
+    /// fewer than two tokens.
     pub fn error(&self) -> Option<f64> {
         let count = self.tokens as f64;
         let variance = (self.squares / count - self.mean().powi(2)).max(0.0);
@@ -58,10 +59,10 @@ pub fn loss(logits: &[f32], Token(token): Token) -> f64 {
     -LogSoftmax::new(logits).of(logits, token)
 }
 
-/// Runs the tokens of a text; `see` sees what there is after each step.
+/// Runs the tokens of a text; `see` is called with the result so far after each step.
 ///
 /// # Errors
-/// When a window is longer than the VM's context, or a step fails.
+/// If a window is longer than the VM's context, or a step fails.
 pub fn perplexity<V: RowVm>(
     session: &mut Session<V>,
     tokens: &[Token],

@@ -9,8 +9,8 @@ use amk_models::chat::Message;
 use amk_models::tokenizer::SpecialTokens;
 use std::io;
 
-/// Writes texts with a model on this machine's cores. What a conversation has run stays: only new
-/// tokens are computed.
+/// Generates texts with a model on this machine's cores. A conversation's KV cache is kept: only
+/// new tokens are computed.
 pub struct ModelSession<'m> {
     model: &'m OpenModel,
     batch: Batch<'m, Vm>,
@@ -35,24 +35,24 @@ pub type SeeText<'s> = dyn FnMut(usize, &str) -> io::Result<()> + 's;
 
 impl<'m> ModelSession<'m> {
     pub(crate) fn new(model: &'m OpenModel, texts: usize) -> Result<Self, OpenError> {
-        // The last page of what is kept is copied.
+        // The last page of a kept text is copied.
         let batch = Batch::new(model.vm(texts + 1)?, model.tokenizer()?).keeping(texts);
         Ok(Self { model, batch, request: model.request(), messages: Vec::new(), texts: 0 })
     }
 
-    /// The model's answer to a message, which both join the conversation.
+    /// Returns the model's answer to a message; both are added to the conversation.
     ///
     /// # Errors
-    /// [`OpenError::NoTemplate`]; a conversation that the template refuses or the context has no
-    /// room for, which stays as it was.
+    /// [`OpenError::NoTemplate`]; a conversation that the template refuses or that exceeds the
+    /// context, which is left unchanged.
     pub fn answer(&mut self, message: &str) -> Result<String, OpenError> {
         self.answer_to(message, &mut |_| Ok(()))
     }
 
-    /// As [`Self::answer`]; `see` gets the answer piece by piece.
+    /// Like [`Self::answer`]; `see` is called with the answer piece by piece.
     ///
     /// # Errors
-    /// As [`Self::answer`], and what `see` gives.
+    /// As for [`Self::answer`], and errors of `see`.
     pub fn answer_to(
         &mut self,
         message: &str,
@@ -73,7 +73,7 @@ impl<'m> ModelSession<'m> {
         }
     }
 
-    /// What the model writes after a text.
+    /// Returns the model's continuation of a text.
     ///
     /// # Errors
     /// A text that cannot be encoded or is longer than the context.
@@ -84,10 +84,11 @@ impl<'m> ModelSession<'m> {
         Ok(written.into_iter().map(|written| written.text).collect())
     }
 
-    /// Writes a text after each prompt, side by side: each is the one that its prompt yields alone.
+    /// Generates a text after each prompt, in one batch: each is the same as if its prompt ran
+    /// alone.
     ///
     /// # Errors
-    /// A prompt that is empty or longer than the context; a failing VM; what `see` gives.
+    /// A prompt that is empty or longer than the context, a failing VM, and errors of `see`.
     pub fn write(&mut self, prompts: &[Vec<u32>], see: &mut SeeText<'_>) -> Result<Vec<Written>, OpenError> {
         self.write_by(&self.request.clone(), prompts, see)
     }

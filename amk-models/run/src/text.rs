@@ -35,15 +35,16 @@ pub struct Request {
     pub stop_strings: Vec<String>,
     /// Whether likely next tokens are guessed and checked together.
     pub speculate: Speculate,
-    /// Whether special tokens are part of the text that is seen, that which ends it too.
+    /// Whether special tokens are part of the visible text, including the one that ends it.
     pub show_special: bool,
-    /// The log-probability of each token comes with its text, and those of this many of the
-    /// likeliest tokens.
+    /// Whether the log-probability of each token comes with its text, together with those of this
+    /// many of the likeliest tokens.
     pub logprobs: Option<usize>,
-    /// What the text may be.
+    /// The constraint on the text.
     pub grammar: Option<Grammar>,
     /// Whether the text continues that of its prompt, so that a space at its beginning counts. An
-    /// answer is a text of its own. That of a grammar has all that the grammar says.
+    /// answer is a text of its own. A text with a grammar contains everything that the grammar
+    /// requires.
     pub continues: bool,
 }
 
@@ -56,7 +57,7 @@ impl Request {
         Ok(Sampler::new(self.sampler.clone())?.with_grammar(self.grammar.clone()))
     }
 
-    /// Whether the time of a text is over that began then.
+    /// Whether the maximum time of a text that began at `start` is over.
     pub(crate) fn is_over(max_time: Option<Duration>, start: Instant) -> bool {
         max_time.is_some_and(|most| start.elapsed() >= most)
     }
@@ -69,7 +70,7 @@ impl Request {
     }
 }
 
-/// Why a text ended.
+/// The reason why a text ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ended {
     /// A stop token came.
@@ -91,7 +92,7 @@ pub enum Ended {
 pub struct Generated {
     /// The new tokens, without the stop token.
     pub tokens: Vec<u32>,
-    /// Why it ended.
+    /// The reason why it ended.
     pub ended: Ended,
     /// Tokens of the prompt.
     pub prompt_tokens: usize,
@@ -110,12 +111,12 @@ pub struct Generated {
 }
 
 impl Generated {
-    /// Tokens of the prompt a second; `None` where none was timed.
+    /// Prompt tokens per second; `None` if none was timed.
     pub fn prompt_tokens_per_second(&self) -> Option<f64> {
         rate(self.prompt_run, self.prompt_time)
     }
 
-    /// New tokens a second; `None` where there are none.
+    /// New tokens per second; `None` if there are none.
     pub fn tokens_per_second(&self) -> Option<f64> {
         rate(self.decoded, self.decode_time)
     }
@@ -128,10 +129,10 @@ fn rate(count: usize, time: Duration) -> Option<f64> {
 /// A piece of a text.
 #[derive(Clone, Copy, Debug)]
 pub struct Piece<'p> {
-    /// What comes after the pieces before.
+    /// The text that follows the previous pieces.
     pub text: &'p str,
-    /// Of the tokens whose text begins in it, where the request wants them. A part of a character
-    /// begins where the character does.
+    /// The log-probabilities of the tokens whose text begins in it, if requested. A partial
+    /// character begins where the whole character does.
     pub logprobs: &'p [PlacedLogprobs],
 }
 
@@ -157,7 +158,7 @@ pub(crate) struct Text<'t> {
     /// Remaining steps of the prompt; their choices are not part of the text.
     pub(crate) before: usize,
     pub(crate) tokens: Vec<u32>,
-    /// The last tokens that were taken, whose text has not been written.
+    /// The last tokens taken, whose text has not been written.
     unwritten: VecDeque<u32>,
     pub(crate) ended: Option<Ended>,
     /// How many log-probabilities are wanted of each token.
@@ -210,7 +211,7 @@ impl Unseen {
 }
 
 impl<'t> Text<'t> {
-    /// The text after a prompt, of which `before` steps remain.
+    /// Starts the text after a prompt of which `before` steps remain.
     pub(crate) fn new(
         tokenizer: &'t Tokenizer,
         request: &Request,
@@ -240,7 +241,8 @@ impl<'t> Text<'t> {
         self.top.is_some()
     }
 
-    /// Whether its text can be written after the next token has been chosen: it ends nothing.
+    /// Whether its text can be written after the next token has been chosen, because it cannot end
+    /// the text.
     pub(crate) fn can_wait(&self) -> bool {
         self.stops.is_empty() && !self.reads_logits()
     }
@@ -307,8 +309,8 @@ impl<'t> Text<'t> {
     }
 }
 
-/// The characters of a text before each of its tokens. A part of a character begins where the
-/// character does.
+/// The number of characters of a text before each of its tokens. A partial character begins where
+/// the whole character does.
 fn beginnings(tokens: &[u32], text: &str, tokenizer: &Tokenizer, special: bool) -> Result<Vec<usize>, TokenizerError> {
     if tokens.len() < 2 {
         return Ok(vec![0; tokens.len()]);

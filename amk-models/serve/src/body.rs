@@ -15,7 +15,7 @@ impl FromRequest<Arc<Shared>> for Body {
 
     async fn from_request(request: Request, shared: &Arc<Shared>) -> Result<Self, ApiError> {
         check_type(request.headers())?;
-        // A client that waits for `100 Continue` need not send what is refused.
+        // A client that waits for `100 Continue` need not send a body that is refused.
         if request.body().size_hint().lower() > shared.options.body as u64 {
             return Err(too_large());
         }

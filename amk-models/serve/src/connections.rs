@@ -1,4 +1,4 @@
-//! Connections: each is served until it ends, and a client has to send its head in time.
+//! Connections: each is served until it ends, and a client must send request heads in time.
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -46,7 +46,7 @@ pub(crate) async fn serve(
         let service = requests.counted(routes.clone());
         let connection = open.watch(http.serve_connection(TokioIo::new(stream), service));
         let ended = ended.clone();
-        // A client that breaks off or is too slow concerns nobody else.
+        // A client that disconnects or is too slow affects no one else.
         tokio::spawn(async move {
             tokio::select! {
                 left = connection => drop(left),
@@ -55,7 +55,7 @@ pub(crate) async fn serve(
         });
     }
     drop(listener);
-    // Receivers that are gone belong to connections that are, too.
+    // Receivers that are dropped belong to connections that have ended.
     let _ = ends.send(true);
     open.shutdown().await;
 }
@@ -84,7 +84,7 @@ impl Requests {
 
     /// Completes some time after `ended` is true, when no request is open.
     async fn none_after(&self, mut ended: watch::Receiver<bool>) {
-        // Without a sender the server is gone.
+        // If the sender is dropped, the server is gone.
         let _ = ended.wait_for(|&ended| ended).await;
         loop {
             tokio::time::sleep(AFTER_END).await;
@@ -95,7 +95,7 @@ impl Requests {
     }
 }
 
-/// The body of an answer, whose request is open as long as it is there.
+/// The body of an answer, whose request is open as long as the body exists.
 struct Answer {
     body: Body,
     _request: Arc<()>,

@@ -59,7 +59,7 @@ fn run<V: RowVm>(mut embedder: Embedder<V>, jobs: &Receiver<Job>) {
     while let Ok(Job { texts, reply }) = jobs.recv() {
         let mut vectors = Vec::with_capacity(texts.len());
         let mut error = None;
-        // Nobody waits for texts whose client is gone.
+        // Texts whose client has disconnected are skipped.
         for text in texts.iter().take_while(|_| !reply.is_closed()) {
             match embedder.embed(text) {
                 Ok(vector) => vectors.push(vector),
@@ -105,7 +105,7 @@ impl EmbeddingRequest {
     /// Reads a body.
     ///
     /// # Errors
-    /// What is wrong with it, for the client.
+    /// The defect of the body, for the client.
     pub(crate) fn read(body: &[u8]) -> Result<Self, ApiError> {
         let fields = &mut Fields::read(body)?;
         if fields.asks("dimensions") {

@@ -17,23 +17,23 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::time::Instant;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-/// What a client gets of a text.
+/// A piece of a text, for a client.
 #[derive(Debug)]
 pub(crate) enum Piece {
     /// There is more of it.
     Text {
         text: String,
-        /// Of the tokens that begin in it, where they are asked for.
+        /// Those of the tokens that begin in it, if requested.
         logprobs: Vec<PlacedLogprobs>,
     },
     /// It has ended.
     Ended(Generated),
 }
 
-/// Why the engine does not write a text.
+/// The reasons why the engine does not generate a text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EngineError {
-    /// As many texts are being written or waiting as may be.
+    /// The maximum number of texts is in progress or waiting.
     #[error("{0} texts are being written or waiting, and no more may; try again later")]
     Busy(usize),
     /// The prompt is too long.
@@ -77,7 +77,7 @@ impl Client {
         Outgoing { to: self.reply.clone(), piece: (self.number, Ok(piece)) }
     }
 
-    /// The last piece. There is room for another text before the client can ask for one.
+    /// The last piece. A place for another text is free before the client can ask for one.
     fn last(self, piece: Result<Piece, EngineError>) -> Outgoing {
         let Self { number, reply: to, _place: place } = self;
         drop(place);
@@ -94,7 +94,7 @@ struct Outgoing {
 
 impl Outgoing {
     fn send(self) {
-        // A client that is gone is seen before the next step.
+        // A client that has disconnected is noticed before the next step.
         let _ = self.to.send(self.piece);
     }
 }
@@ -103,7 +103,7 @@ fn send_all(outgoing: &RefCell<Vec<Outgoing>>) {
     outgoing.take().into_iter().for_each(Outgoing::send);
 }
 
-/// One of the texts that may be open.
+/// The place of one open text.
 struct Place(Arc<Counters>);
 
 impl Drop for Place {
@@ -155,7 +155,7 @@ impl Engine {
                 batch.bounding_mixed(options.mixed)
             };
             let writer = || Writer::new(batch(), &seen).run(&receive);
-            // Nothing of it is used after a panic but the counters, which are atomic.
+            // After a panic only the counters are used, which are atomic.
             if catch_unwind(AssertUnwindSafe(writer)).is_err() {
                 tracing::error!("the engine panicked");
                 let _ = seen.failed.set("it panicked".to_owned());
@@ -168,11 +168,11 @@ impl Engine {
         &self.counters
     }
 
-    /// Has texts written, each after its prompt. Dropping the receiver cancels them.
+    /// Submits texts, each after its prompt. Dropping the receiver cancels them.
     ///
     /// # Errors
-    /// [`EngineError::Busy`] and [`EngineError::Stopped`]; more texts than there is ever room for.
-    /// What concerns one text comes with it.
+    /// [`EngineError::Busy`] and [`EngineError::Stopped`]; more texts than could ever be open.
+    /// Errors of a single text are sent with it.
     pub(crate) fn submit(&self, texts: Vec<(Vec<u32>, Request)>) -> Result<UnboundedReceiver<Numbered>, EngineError> {
         let count = texts.len();
         if count > self.most {
@@ -198,7 +198,7 @@ impl Engine {
     }
 }
 
-/// Why a text is not begun.
+/// The reason why a text is not started.
 fn refused(error: &GenerateError) -> EngineError {
     match error {
         // Clients know it by these words of OpenAI's.
@@ -226,7 +226,8 @@ impl<'t, V: RowVm> Writer<'t, V> {
         Self { batch, clients: BTreeMap::new(), outgoing: RefCell::default(), counters }
     }
 
-    /// Writes until all ways to the thread are gone and all texts have ended, or the VM fails.
+    /// Generates until all handles of the thread are dropped and all texts have ended, or the VM
+    /// fails.
     fn run(mut self, jobs: &Receiver<Job>) {
         while self.take(jobs) {
             if let Err(why) = self.step() {
@@ -239,8 +240,8 @@ impl<'t, V: RowVm> Writer<'t, V> {
         }
     }
 
-    /// Takes the jobs that are there; waits for one where there is nothing to write. Returns
-    /// whether there is.
+    /// Takes the available jobs; waits for one if there is nothing to generate. Returns whether
+    /// there is.
     fn take(&mut self, jobs: &Receiver<Job>) -> bool {
         if self.clients.is_empty() {
             send_all(&self.outgoing);
@@ -267,7 +268,7 @@ impl<'t, V: RowVm> Writer<'t, V> {
         }
     }
 
-    /// Cancels the texts whose clients are gone, and runs a step of the others.
+    /// Cancels the texts whose clients have disconnected, and runs a step of the others.
     fn step(&mut self) -> Result<(), String> {
         let gone: Vec<TextId> =
             self.clients.iter().filter(|(_, client)| client.reply.is_closed()).map(|(&id, _)| id).collect();

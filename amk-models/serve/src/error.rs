@@ -12,9 +12,9 @@ pub(crate) struct ApiError {
     pub(crate) status: StatusCode,
     kind: &'static str,
     message: String,
-    /// The field of the request that it is about.
+    /// The field of the request that is at fault.
     param: Option<&'static str>,
-    /// What programs know it by.
+    /// The code for programs.
     code: Option<&'static str>,
 }
 
@@ -61,7 +61,7 @@ impl ApiError {
         Self { param: Some("model"), ..Self::not_found(message) }.with_code("model_not_found")
     }
 
-    /// An error of the engine, with the field of the prompt where it is about the prompt.
+    /// An error of the engine, with the field of the prompt if it concerns the prompt.
     pub(crate) fn of_engine(error: EngineError, prompt: &'static str) -> Self {
         let about = matches!(error, EngineError::TooLong(_) | EngineError::Empty(_)).then_some(prompt);
         Self { param: about, ..Self::from(error) }

@@ -26,17 +26,17 @@ impl Fields {
         serde_json::from_slice(body).map(Self).map_err(of_json)
     }
 
-    /// A field; `None` where it is missing or null.
+    /// Takes a field; `None` if it is missing or null.
     ///
     /// # Errors
-    /// It has another type.
+    /// If it has a different type.
     pub(crate) fn take<T: DeserializeOwned>(&mut self, name: &'static str) -> Result<Option<T>, ApiError> {
         let value = self.0.remove(name).unwrap_or_default();
         serde_json::from_value(value)
             .map_err(|error| ApiError::invalid(name, format!("`{name}`: {}", in_words(&error))))
     }
 
-    /// A field that `read` reads; `None` where it is missing or null.
+    /// Takes a field that `read` parses; `None` if it is missing or null.
     ///
     /// # Errors
     /// A value that `read` refuses.
@@ -50,10 +50,10 @@ impl Fields {
         read.map_err(|error| ApiError::invalid(name, error.to_string()))
     }
 
-    /// A field that has two names.
+    /// Takes a field that has two names.
     ///
     /// # Errors
-    /// As [`Self::take`].
+    /// As for [`Self::take`].
     pub(crate) fn either<T: DeserializeOwned>(
         &mut self,
         name: &'static str,
@@ -63,7 +63,7 @@ impl Fields {
         Ok(first.or(self.take(other)?))
     }
 
-    /// Whether a field is given and asks for something.
+    /// Whether a field is set to a value that has an effect.
     pub(crate) fn asks(&self, name: &str) -> bool {
         match self.0.get(name) {
             None | Some(Value::Null | Value::Bool(false)) => false,

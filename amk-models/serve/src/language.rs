@@ -1,4 +1,4 @@
-//! What a request lets its texts be.
+//! The constraints that a request puts on its texts.
 
 use crate::error::ApiError;
 use crate::fields::Fields;
@@ -57,8 +57,8 @@ impl LanguageFields {
     }
 }
 
-/// The error of the language that a field asks for, or one of its functions, with what its client
-/// can do.
+/// The error for the language that a field, or one of its functions, asks for, with advice for the
+/// client.
 pub(crate) fn refused(field: &'static str, function: Option<&str>, error: &GrammarError) -> ApiError {
     let of = function.map(|name| format!("the function `{name}`: ")).unwrap_or_default();
     let may_be_lenient = ["response_format", "tools"].contains(&field);

@@ -1,4 +1,4 @@
-//! Records of requests and of the texts that answer them, for whoever subscribes to `tracing`.
+//! Log records of requests and of the texts that answer them, through `tracing`.
 
 use crate::reply::Usage;
 use crate::server::Shared;
@@ -12,12 +12,12 @@ use tracing::{Instrument as _, Span, debug, info, info_span};
 
 /// The header with the id of a request.
 pub(crate) const REQUEST_ID: &str = "x-request-id";
-/// Characters at most of an id that a client chose.
+/// Maximum length in characters of an id chosen by a client.
 const LONGEST_ID: usize = 128;
 /// Paths that monitors ask every few seconds.
 const MONITORED: [&str; 2] = ["/health", "/metrics"];
 
-/// Gives each request an id, its client's own where it sends one, and writes how it was answered.
+/// Gives each request an id, the client's own if it sends one, and logs the response.
 pub(crate) async fn logged(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let begun = Instant::now();
     let id = id(&request).unwrap_or_else(|| format!("req-{}", shared.number()));
@@ -43,7 +43,7 @@ fn id(request: &Request) -> Option<String> {
     word.then(|| id.to_owned())
 }
 
-/// The record of an answer, written when its texts have ended or nobody waits for them any more.
+/// The record of an answer, written when its texts have ended or its client has disconnected.
 pub(crate) struct AnswerRecord {
     span: Span,
     begun: Instant,
@@ -53,7 +53,7 @@ pub(crate) struct AnswerRecord {
 }
 
 impl AnswerRecord {
-    /// Of the request that this is called in.
+    /// The record for the current request.
     pub(crate) fn new() -> Self {
         let (span, begun) = (Span::current(), Instant::now());
         Self { span, begun, first: None, usage: Usage::default(), outcome: "left" }

@@ -63,7 +63,7 @@ impl LogprobsForm {
         names
     }
 
-    /// How a completion names a token: by its text, or by its bytes where they are none.
+    /// The name of a token in a completion: its text, or its bytes if they are not text.
     fn name(&self, one: Logprob) -> String {
         let bytes = self.bytes(one).unwrap_or_default();
         if str::from_utf8(&bytes).is_ok() { escaped(&bytes) } else { format!("bytes:{}", escaped(&bytes)) }

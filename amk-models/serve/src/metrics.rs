@@ -1,4 +1,4 @@
-//! What the engine has done, as Prometheus reads it.
+//! Counts of the engine's work, in Prometheus's format.
 
 use amk_run::batch::State;
 use amk_run::text::Generated;
@@ -26,7 +26,7 @@ pub(crate) struct Counters {
     kept: AtomicUsize,
     pub(crate) pages: AtomicUsize,
     pub(crate) free_pages: AtomicUsize,
-    /// Why the VM failed.
+    /// The reason why the VM failed.
     pub(crate) failed: OnceLock<String>,
 }
 
@@ -39,7 +39,7 @@ impl Counters {
         self.tokens.fetch_add(tokens.len() as u64, Relaxed);
     }
 
-    /// A step took so long, and left this behind.
+    /// Records the time of a step, and the state after it.
     pub(crate) fn stepped(&self, time: Duration, state: State, free_pages: usize) {
         self.steps.fetch_add(1, Relaxed);
         self.step_micros.fetch_add(u64::try_from(time.as_micros()).unwrap_or(u64::MAX), Relaxed);

@@ -1,11 +1,11 @@
-//! A page to try the model and to see what the engine does. All of it is in the binary.
+//! A page to try the model and to see what the engine is doing. All of it is in the binary.
 
 use axum::Router;
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::response::IntoResponse;
 use axum::routing::get;
 
-/// Nothing comes from elsewhere, and nothing goes there.
+/// Nothing is loaded from elsewhere or sent elsewhere.
 const POLICY: &str = "default-src 'self'; img-src 'self' data:; frame-ancestors 'none'";
 
 /// The page and its parts.

@@ -5,7 +5,7 @@ use serde_json::Value;
 /// Stop strings of one request at most.
 const MOST_STOPS: usize = 16;
 
-/// A parameter that is not what its name asks for.
+/// A parameter with an invalid value.
 #[derive(Clone, PartialEq, Debug, thiserror::Error)]
 #[error("`{name}` is {value}, expected {expected}")]
 pub struct ParameterError {
@@ -41,10 +41,11 @@ pub fn top_k(name: &'static str, value: &Value) -> Result<u32, ParameterError> {
     number.ok_or_else(|| error(name, value, "a whole number"))
 }
 
-/// The probability that the kept tokens must reach. OpenAI's API allows 0: the likeliest alone.
+/// The probability that the kept tokens must reach. OpenAI's API allows 0, which keeps only the
+/// likeliest.
 ///
 /// # Errors
-/// It is not a number from 0 to 1.
+/// If it is not a number from 0 to 1.
 pub fn top_p(name: &'static str, value: &Value) -> Result<f32, ParameterError> {
     let number = value.as_f64().filter(|number| (0.0..=1.0).contains(number));
     let number = number.map(|number| (number as f32).max(f32::MIN_POSITIVE));

@@ -14,7 +14,7 @@ pub(crate) enum Form {
     Chat,
 }
 
-/// What all parts of an answer have in common.
+/// The fields that all parts of an answer share.
 #[derive(Clone, Debug)]
 pub(crate) struct Head {
     pub(crate) form: Form,
@@ -42,7 +42,7 @@ pub(crate) struct Written {
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct Usage {
     pub(crate) prompt: usize,
-    /// Tokens of the prompts that another text had run.
+    /// Prompt tokens that were reused from other texts.
     pub(crate) shared: usize,
     pub(crate) written: usize,
 }
@@ -66,7 +66,7 @@ impl Usage {
     }
 }
 
-/// Why a text ended.
+/// The finish reason of a text.
 fn finish(ended: Ended, called: bool) -> &'static str {
     match ended {
         Ended::StopToken | Ended::StopString | Ended::Grammar if called => "tool_calls",
@@ -76,7 +76,7 @@ fn finish(ended: Ended, called: bool) -> &'static str {
 }
 
 impl Head {
-    /// Why a text is not written, with the field that it is about.
+    /// The error for a text that is not generated, with the field at fault.
     pub(crate) fn error(&self, error: EngineError) -> ApiError {
         let prompt = match self.form {
             Form::Completion => "prompt",
@@ -152,7 +152,7 @@ impl Head {
         self.with(true, vec![choice(index, "delta", json!({ "tool_calls": [call] }), None)], None)
     }
 
-    /// The first chunk of a text in a chat, which names who speaks.
+    /// The first chunk of a text in a chat, which names the role.
     pub(crate) fn role(&self, index: usize) -> Option<Value> {
         let choice = choice(index, "delta", json!({ "role": "assistant", "content": "", "refusal": null }), None);
         (self.form == Form::Chat).then(|| self.with(true, vec![choice], None))
@@ -178,7 +178,7 @@ impl Head {
         self.with(true, vec![choice], None)
     }
 
-    /// The last chunk of a stream whose client asked for the number of tokens.
+    /// The last chunk of a stream whose client requested the number of tokens.
     pub(crate) fn usage(&self, usage: Usage) -> Value {
         self.with(true, Vec::new(), Some(usage))
     }

@@ -16,23 +16,23 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher as _, Hasher as _};
 use std::ops::RangeInclusive;
 
-/// Tokens of a completion that asks for no number, as in OpenAI's API.
+/// Default number of tokens of a completion, as in OpenAI's API.
 const COMPLETION_TOKENS: usize = 16;
 /// Texts of one request at most.
 const MOST_CHOICES: u64 = 128;
-/// Likely tokens whose log-probabilities a completion has at most.
+/// Maximum number of likely tokens whose log-probabilities a completion returns.
 const MOST_LOGPROBS: u64 = 5;
 /// Those that an answer in a chat has at most.
 const MOST_CHAT_LOGPROBS: u64 = 20;
 
-/// Fields that are not there: refused, so that nobody takes an answer for another.
+/// Unsupported fields: refused, so that no one mistakes the answer for another.
 const NOT_THERE: [&str; 16] = [
     "suffix",
     "echo",
     "functions",
     "function_call",
     "audio",
-    // Of vLLM, whose `guided_` fields are there.
+    // Fields of vLLM, whose `guided_` fields are supported.
     "structured_outputs",
     "continue_final_message",
     "stop_token_ids",
@@ -45,11 +45,11 @@ const NOT_THERE: [&str; 16] = [
     "chat_template",
     "documents",
 ];
-/// Likewise of vLLM, where they are false.
+/// Fields of vLLM that are refused if false.
 const ALWAYS: [&str; 2] = ["add_generation_prompt", "skip_special_tokens"];
 
-/// A request for a completion or for an answer in a chat. Fields that steer nothing here, such as
-/// `user`, are left alone.
+/// A request for a completion or for an answer in a chat. Fields without an effect here, such as
+/// `user`, are ignored.
 #[derive(Debug)]
 pub(crate) struct Completion {
     pub(crate) model: Option<String>,
@@ -68,12 +68,12 @@ pub(crate) struct Completion {
     repetition_penalty: Option<f32>,
     presence_penalty: Option<f32>,
     frequency_penalty: Option<f32>,
-    /// What is added to the logits of tokens, by their ids.
+    /// The values added to the logits of tokens, by their ids.
     logit_bias: Option<BTreeMap<String, f32>>,
     seed: Option<u64>,
     n: Option<Value>,
     stop: Vec<String>,
-    /// Whether a text goes on after the model's end.
+    /// Whether a text continues after the model's end-of-text token.
     ignore_eos: Option<bool>,
     pub(crate) stream: Option<bool>,
     stream_options: Option<StreamOptions>,
@@ -102,7 +102,7 @@ impl Completion {
     /// Reads a body.
     ///
     /// # Errors
-    /// What is wrong with it, for the client.
+    /// The defect of the body, for the client.
     pub(crate) fn read(body: &[u8]) -> Result<Self, ApiError> {
         let fields = &mut Fields::read(body)?;
         if let Some(field) = NOT_THERE.into_iter().find(|field| fields.asks(field)) {
@@ -159,7 +159,7 @@ impl Completion {
     /// Texts for each prompt.
     ///
     /// # Errors
-    /// When it is 0 or too many.
+    /// If it is 0 or too many.
     pub(crate) fn choices(&self) -> Result<usize, ApiError> {
         self.n.as_ref().map_or(Ok(1), |count| number("n", count, 1..=MOST_CHOICES))
     }
@@ -169,10 +169,11 @@ impl Completion {
         self.stream_options.as_ref().and_then(|options| options.include_usage) == Some(true)
     }
 
-    /// How many likely tokens have their log-probabilities beside each token's own, if any have.
+    /// The number of likely tokens whose log-probabilities accompany each token's own, if
+    /// requested.
     ///
     /// # Errors
-    /// Too many, or what is of the other form.
+    /// Too many, or fields of the other form.
     fn logprobs(&self, form: Form) -> Result<Option<usize>, ApiError> {
         match form {
             Form::Completion if self.top_logprobs.is_some() => {
@@ -213,7 +214,8 @@ impl Completion {
         self.logit_bias.iter().flatten().map(parse).collect()
     }
 
-    /// How each text is written, over the model's own way, with so many tokens.
+    /// Returns how each text is generated: the model's own settings, overridden by the request's,
+    /// with `tokens` tokens.
     ///
     /// # Errors
     /// Parameters out of range.

@@ -48,12 +48,12 @@ pub struct Served {
     pub tokenizer: Arc<Tokenizer>,
     /// Its chat template, if it has one.
     pub template: Option<ChatTemplate>,
-    /// How texts are written where a request does not say: the sampler, the tokens that end one.
-    /// Its `max_tokens` and `max_time` are limits for every text.
+    /// The defaults for texts, such as the sampler and the tokens that end a text. Its `max_tokens`
+    /// and `max_time` are limits for every text.
     pub request: Request,
     /// Positions of a text at most.
     pub context: usize,
-    /// Makes embeddings, where the server offers them.
+    /// Makes embeddings, if the server offers them.
     pub embeddings: Option<Embeddings>,
 }
 
@@ -66,9 +66,9 @@ pub struct ServeOptions {
     pub origins: Vec<Origin>,
     /// Bytes of a request's body at most.
     pub body: usize,
-    /// Time in which the head of a request has to come, and the next one on an open connection.
+    /// Time limit for the head of a request to arrive, and for the next head on an open connection.
     pub head_time: Duration,
-    /// Time in which a body has to come.
+    /// Time limit for a body to arrive.
     pub body_time: Duration,
     /// Time for open answers after the end is asked for.
     pub grace: Duration,
@@ -81,7 +81,7 @@ impl Default for ServeOptions {
     }
 }
 
-/// What all requests share.
+/// The state that all requests share.
 pub(crate) struct Shared {
     engine: Engine,
     served: Served,
@@ -94,7 +94,7 @@ pub(crate) struct Shared {
     numbers: AtomicU64,
 }
 
-/// Serves until `end` completes, and then until open answers have ended or their time is over.
+/// Serves until `end` completes, and then until open answers have ended or the grace time is over.
 pub async fn serve(
     listener: TcpListener,
     engine: Engine,
@@ -203,7 +203,7 @@ async fn model(
     Ok(Json(shared.model()))
 }
 
-/// Has other requests go on while a long text is read, where there are other threads.
+/// Lets other requests proceed while a long text is processed, if there are other threads.
 fn beside<T>(work: impl FnOnce() -> T) -> T {
     match Handle::current().runtime_flavor() {
         RuntimeFlavor::CurrentThread => work(),
@@ -211,14 +211,14 @@ fn beside<T>(work: impl FnOnce() -> T) -> T {
     }
 }
 
-/// Has work done on a thread of its own, as much at a time as there are places.
+/// Runs work on a separate thread, with a limit on how much runs at a time.
 async fn aside<T: Send + 'static>(
     places: &Arc<Semaphore>,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, JoinError> {
     // It is never closed.
     let place = Arc::clone(places).acquire_owned().await;
-    // Work that has begun goes on when its client leaves, and keeps its place.
+    // Work that has begun continues when its client disconnects, and keeps its place.
     tokio::task::spawn_blocking(move || {
         let _place = place;
         work()
@@ -322,7 +322,8 @@ impl Shared {
             Ok(grammar) => return Ok(grammar),
             Err(error) => error,
         };
-        // With tools it is about rules that the client has not written: what it has says more.
+        // With tools, the error is about rules that the client has not written: its own schemas say
+        // more.
         for (name, schema) in tools.into_iter().flat_map(Tools::schemas) {
             if let Err(error) = self.compile(schema).await? {
                 return Err(refused("tools", Some(name), &error));

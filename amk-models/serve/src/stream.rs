@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use tokio::sync::mpsc::UnboundedReceiver;
 
-/// A text of which the end has not come yet.
+/// A text whose end has not arrived yet.
 #[derive(Clone, Default)]
 struct Coming {
     text: String,
@@ -68,7 +68,7 @@ pub(crate) struct Streamed {
     /// Texts that have not ended.
     open: usize,
     record: AnswerRecord,
-    /// The calls in each text, and how many there were, where there may be some.
+    /// The calls in each text, and their number, if there may be some.
     readers: Vec<(Reader, usize)>,
     /// Events that go before the next piece.
     ready: VecDeque<SseEvent>,
@@ -107,7 +107,7 @@ impl Streamed {
         })
     }
 
-    /// Takes what the engine sends; nothing more comes of one that is gone.
+    /// Takes what the engine sends; a text that was cancelled produces nothing more.
     fn take(&mut self, next: Option<Numbered>) -> Result<(), EngineError> {
         let piece = match next {
             Some((number, piece)) => piece.map(|piece| Some((number, piece))),

@@ -27,7 +27,7 @@ impl Turn {
         let invalid = |error: RoleError| ApiError::invalid("messages", error.to_string());
         let role = template.role(self.role).map_err(invalid)?;
         let content = match self.content {
-            // It may have called tools and said nothing.
+            // It may have called tools without saying anything.
             None if role == "assistant" => String::new(),
             None => {
                 return Err(ApiError::invalid("messages", format!("a message of the role `{role}` has no `content`")));
@@ -48,8 +48,8 @@ impl Turn {
     }
 }
 
-/// The call with its arguments as an object, which templates expect: clients write them as a text.
-/// They stay one where an object would not have all their digits.
+/// Returns the call with its arguments as an object, which templates expect, although clients write
+/// them as text. They remain text if an object would not preserve all their digits.
 fn call(mut call: Value) -> Result<Value, ApiError> {
     if !call["function"]["name"].is_string() {
         let message = format!("`tool_calls` has {call}, expected the call of a function with its `name`");
@@ -64,7 +64,7 @@ fn call(mut call: Value) -> Result<Value, ApiError> {
     Ok(call)
 }
 
-/// Whether JSON has an integer of more than 64 bits, of which parsing takes the first digits.
+/// Whether JSON has an integer of more than 64 bits, of which parsing keeps only the first digits.
 fn has_long_integer(json: &str) -> bool {
     let (mut inside, mut escaped) = (false, false);
     let outside_strings = |character: char| {

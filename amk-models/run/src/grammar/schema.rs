@@ -1,4 +1,4 @@
-//! Keywords of a JSON schema that no grammar enforces: refused where it is strict, else left out.
+//! Keywords of a JSON schema that no grammar enforces: refused if strict, otherwise ignored.
 
 use super::GrammarError;
 use llguidance::derivre::RegexBuilder;
@@ -8,7 +8,7 @@ use std::panic::AssertUnwindSafe;
 
 /// Keywords whose values are data, not schemas.
 const DATA: [&str; 4] = ["const", "default", "enum", "examples"];
-/// Keywords whose values are schemas by names.
+/// Keywords whose values are schemas by name.
 const NAMED: [&str; 5] = ["$defs", "definitions", "dependentSchemas", "patternProperties", "properties"];
 /// Bounds are doubles, which have all whole numbers below this one.
 const EXACT: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
@@ -51,7 +51,7 @@ fn check_keywords(keywords: &mut Map<String, Value>, strict: bool) -> Result<(),
     }
 }
 
-/// Why a keyword cannot be enforced, if it cannot.
+/// Returns why a keyword cannot be enforced, if it cannot.
 fn obstacle(keyword: &str, value: &Value) -> Option<String> {
     let of_pattern = |pattern: &str| {
         let why = || format!("`{pattern}` is not in the syntax of Rust's `regex`, without look-around");
@@ -94,7 +94,7 @@ fn digits(number: f64) -> f64 {
     digits
 }
 
-/// Whether a pattern, as schemas have them, is a regular expression.
+/// Whether a schema's pattern is a regular expression.
 fn is_regular(pattern: &str) -> bool {
     let parse = || RegexBuilder::new().mk_regex_for_serach(&regex_to_lark(pattern, "dw"));
     panic_utils::catch_unwind(AssertUnwindSafe(parse)).is_ok()

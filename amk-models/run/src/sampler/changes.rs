@@ -23,7 +23,7 @@ struct Change {
 }
 
 impl Changes {
-    /// Goes on to a history whose last `step` tokens were chosen.
+    /// Advances to a history whose last `step` tokens were chosen.
     pub(super) fn go_on(&mut self, config: &SamplerConfig, history: &[u32], step: u64) {
         let chosen = usize::try_from(step).unwrap_or(usize::MAX).min(history.len());
         let (given, ran) = (history.len() - chosen, self.history.len());

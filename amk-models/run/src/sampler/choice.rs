@@ -5,14 +5,14 @@ use amk::Token;
 use amk::rows::{Choice, Draw, LogitChange};
 use std::sync::Arc;
 
-/// A lower temperature may overflow in f32 where logits are multiplied by its inverse, and is left
+/// A lower temperature may overflow in f32 when logits are multiplied by its inverse, and is left
 /// to the host.
 const LEAST_TEMPERATURE: f32 = 1e-20;
 
 impl Sampler {
-    /// The choices of the next token after `history` and of those after each token of `draft`, as a
-    /// VM makes them ([`amk::rows::RowVm::chooses`]). `None` where only [`Sampler::sample`] can
-    /// choose, as in a text of a grammar.
+    /// Returns the choices of the next token after `history` and of those after each token of
+    /// `draft`, as a VM makes them ([`amk::rows::RowVm::chooses`]). `None` if only
+    /// [`Sampler::sample`] can choose, as in a text with a grammar.
     pub fn choices(&mut self, history: &[u32], draft: &[u32]) -> Option<Vec<Choice>> {
         let SamplerConfig { temperature, top_k, top_p, min_p, seed, .. } = self.config;
         if self.grammar.is_some() || (temperature > 0.0 && temperature < LEAST_TEMPERATURE) {
@@ -27,7 +27,7 @@ impl Sampler {
         (self.step..).zip(changes).map(choice).collect()
     }
 
-    /// Lists the changes after a history, and after each token of a draft behind it.
+    /// Lists the changes after a history, and after each token of a draft that follows it.
     fn changes_along(&mut self, history: &[u32], draft: &[u32]) -> Vec<Arc<[LogitChange]>> {
         if !self.config.changes_logits() {
             return vec![Arc::default(); draft.len() + 1];

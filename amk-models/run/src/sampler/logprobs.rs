@@ -1,4 +1,4 @@
-//! Log-probabilities of tokens, by the logits that the model gave.
+//! Log-probabilities of tokens under the model's own logits.
 
 use super::candidates::likelier;
 
@@ -14,7 +14,7 @@ pub struct Logprob {
 /// The log-probabilities at a position of a text.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Logprobs {
-    /// Of the token that was chosen.
+    /// The chosen token's.
     pub chosen: Logprob,
     /// Of the likeliest tokens, in order.
     pub top: Vec<Logprob>,
@@ -43,10 +43,10 @@ fn likeliest(logits: &[f32], count: usize) -> Vec<u32> {
     tokens.into_iter().map(|(token, _)| token).collect()
 }
 
-/// What all log-probabilities of some logits have in common.
+/// The part that all log-probabilities of one set of logits share.
 pub(crate) struct LogSoftmax {
     highest: f32,
-    /// The logarithm of the sum of all weights, where the highest is 1.
+    /// The logarithm of the sum of all weights, with the highest weight 1.
     log_sum: f64,
 }
 

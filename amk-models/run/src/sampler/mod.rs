@@ -2,14 +2,14 @@
 //!
 //! A random choice is a race of exponentials: token `i` with probability `p_i` gets the time
 //! `E_i / p_i`, where `E_i` is a standard exponential number, and the first one wins; it is token
-//! `i` with probability `p_i`. In logarithms it is one argmax of `logit_i / temperature - ln E_i`,
-//! so the choice needs neither a sum nor an order over the vocabulary, and `E_i` depends only on
-//! seed, step and `i` ([`philox`]). A device draws the same numbers wherever and in whatever order
-//! it computes.
+//! `i` with probability `p_i`. In logarithms this is one argmax of
+//! `logit_i / temperature - ln E_i`, so the choice needs neither a sum nor an order over the
+//! vocabulary, and `E_i` depends only on seed, step and `i` ([`philox`]). A device draws the same
+//! numbers in whatever place and order it computes them.
 //!
-//! The filters are the ones in transformers, in its order: repetition penalty, temperature, top-k,
-//! top-p, min-p. After the repetition penalty come the biases and penalties of OpenAI's API, and
-//! then the mask of a grammar.
+//! The filters are those of transformers, in the same order: repetition penalty, temperature,
+//! top-k, top-p, min-p. The repetition penalty is followed by the biases and penalties of OpenAI's
+//! API, and then the mask of a grammar.
 
 mod candidates;
 mod changes;
@@ -68,10 +68,9 @@ impl Default for SamplerConfig {
     }
 }
 
-/// Temperature where neither the user nor the model sets one: Llama 3's recommendation, as for
-/// top-p.
+/// Temperature if neither the user nor the model sets one: Llama 3's recommendation, as for top-p.
 const DEFAULT_TEMPERATURE: f32 = 0.6;
-/// Top-p where neither the user nor the model sets the sampling.
+/// Top-p if neither the user nor the model sets the sampling.
 const DEFAULT_TOP_P: f32 = 0.9;
 
 impl SamplerConfig {
@@ -96,7 +95,7 @@ impl SamplerConfig {
         }
     }
 
-    /// Whether tokens are chosen by other logits than the model's: there is a penalty or a bias.
+    /// Whether a penalty or a bias changes the logits from which tokens are chosen.
     pub fn changes_logits(&self) -> bool {
         self.repetition_penalty != 1.0
             || self.presence_penalty != 0.0
@@ -139,7 +138,7 @@ pub enum SamplerError {
 #[derive(Clone, Debug)]
 pub struct Sampler {
     config: SamplerConfig,
-    /// What the text may be.
+    /// The constraint on the text.
     grammar: Option<Grammar>,
     /// Tokens chosen so far: the position in the sequence of random numbers.
     step: u64,
@@ -175,11 +174,11 @@ impl Sampler {
         Ok(Self { config, grammar: None, step: 0, changes: Changes::default(), logits: Vec::new() })
     }
 
-    /// A sampler that has made `draws` draws: the next is the one that a sampler makes after so
-    /// many calls of [`Sampler::sample`].
+    /// Returns a sampler that has made `draws` draws: its next draw is the one that a sampler makes
+    /// after that many calls of [`Sampler::sample`].
     ///
     /// # Errors
-    /// As [`Sampler::new`].
+    /// As for [`Sampler::new`].
     pub fn after(config: SamplerConfig, draws: u64) -> Result<Self, SamplerError> {
         Ok(Self { step: draws, ..Self::new(config)? })
     }
@@ -195,9 +194,9 @@ impl Sampler {
         self.grammar.as_ref().is_some_and(Grammar::ended)
     }
 
-    /// The next token after `history`, given the `logits` of all tokens, `[vocab]`. The history is
-    /// the prompt and then the tokens that this sampler chose. Among equals the lowest id wins; a
-    /// logit that is not a number counts as impossible.
+    /// Returns the next token after `history`, given the `logits` of all tokens, `[vocab]`. The
+    /// history is the prompt followed by the tokens that this sampler chose. Among equal logits the
+    /// lowest id wins; a logit that is not a number counts as impossible.
     ///
     /// # Errors
     /// [`SamplerError::NoFiniteLogit`], and [`SamplerError::InfiniteLogit`] for one above all
@@ -259,7 +258,7 @@ impl Sampler {
     }
 }
 
-/// The id of the highest value, as [`argmax`], in lanes that the compiler takes at once.
+/// The id of the highest value, like [`argmax`], in lanes that the compiler vectorises.
 fn largest(values: &[f32]) -> Option<u32> {
     const LANES: usize = 16;
     let mut top = [f32::NEG_INFINITY; LANES];

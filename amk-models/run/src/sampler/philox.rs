@@ -1,9 +1,9 @@
 //! Philox4x32-10, a counter-based random number generator (Salmon et al. 2011, "Parallel random
 //! numbers: as easy as 1, 2, 3", section 3.3 and table 2).
 //!
-//! A number is a function of key and counter, so any thread computes any number without a state:
-//! the key is the seed, the counter is the step and the token. Its 32-bit multiplications are as
-//! cheap on a GPU, where the same function yields the same words.
+//! A number is a function of key and counter, so any thread computes any number without state: the
+//! key is the seed, the counter is the step and the token. Its 32-bit multiplications are as cheap
+//! on a GPU, where the same function yields the same words.
 
 /// The two multipliers.
 const MULTIPLIERS: [u32; 2] = [0xd251_1f53, 0xcd9e_8d57];

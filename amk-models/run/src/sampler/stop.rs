@@ -24,7 +24,7 @@ impl StopStrings {
         Self { stops: stops.into_iter().filter(|stop| !stop.is_empty()).collect(), held: String::new() }
     }
 
-    /// Whether nothing stops.
+    /// Whether there are no stop strings.
     pub fn is_empty(&self) -> bool {
         self.stops.is_empty()
     }

@@ -20,7 +20,7 @@ use amk_run::grammar::Language;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// The fields of a request that are about tools.
+/// The fields of a request that concern tools.
 #[derive(Debug)]
 pub(crate) struct ToolFields {
     tools: Option<Vec<Tool>>,
@@ -75,7 +75,7 @@ impl Form {
     }
 }
 
-/// Whether a template writes tools itself.
+/// Whether a template itself supports tools.
 fn knows_tools(template: &ChatTemplate) -> bool {
     template.source().contains("tools")
 }
@@ -83,7 +83,7 @@ fn knows_tools(template: &ChatTemplate) -> bool {
 /// The tools of an answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Tools {
-    /// The functions, each with `name`, and `description` and `parameters` where it has them.
+    /// The functions, each with `name`, and `description` and `parameters` if present.
     functions: Vec<Value>,
     form: Form,
     /// Whether the answer is a call.
@@ -101,10 +101,10 @@ impl ToolFields {
         })
     }
 
-    /// Refuses tools where the answer is none in a chat.
+    /// Refuses tools for an answer that is not in a chat.
     ///
     /// # Errors
-    /// There are some.
+    /// If there are any.
     pub(crate) fn refuse(&self) -> Result<(), ApiError> {
         match self.tools {
             Some(_) => Err(ApiError::invalid("tools", "`tools` is for chats")),
@@ -178,7 +178,8 @@ fn is_strict(function: &Value) -> bool {
     function["strict"] == Value::Bool(true)
 }
 
-/// Turns references to a schema's root and what is below it into references to where it is placed.
+/// Rewrites references to a schema's root, and to everything below it, to the place where it is
+/// embedded.
 fn place_references(schema: &mut Value, root: &str) {
     /// Keywords with values, not schemas.
     const DATA: [&str; 4] = ["const", "default", "enum", "examples"];
@@ -217,7 +218,7 @@ impl Tools {
         })
     }
 
-    /// The language of an answer: calls where they are required; else what is `asked` for, or
+    /// The language of an answer: calls if they are required; otherwise what is `asked` for, or
     /// calls.
     ///
     /// # Errors
@@ -270,7 +271,8 @@ impl Tools {
             Some(parameters) => parameters.clone(),
             None => json!({ "type": "object", "properties": {} }),
         };
-        // A function has the parameters that it declares, unless it says otherwise, or elsewhere.
+        // A function has exactly the parameters that it declares, unless its schema says otherwise,
+        // or elsewhere.
         let elsewhere = ["$ref", "allOf", "anyOf", "if", "oneOf", "patternProperties"];
         let declares = |object: &Map<String, Value>| {
             object.contains_key("properties") && !elsewhere.iter().any(|keyword| object.contains_key(*keyword))

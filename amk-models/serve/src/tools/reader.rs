@@ -11,7 +11,7 @@ const CLOSE: &str = "</tool_call>";
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Call {
     pub(crate) name: String,
-    /// An object, as JSON: what the model wrote.
+    /// A JSON object, exactly as the model wrote it.
     pub(crate) arguments: String,
 }
 
@@ -22,7 +22,8 @@ pub(crate) enum Part {
     Call(Call),
 }
 
-/// Tells calls from text. What may become a call is held back; what does not become one is text.
+/// Separates calls from text. Text that may become a call is held back; if it does not, it is
+/// returned as text.
 #[derive(Clone, Debug)]
 pub(crate) struct Reader {
     form: Form,
@@ -30,7 +31,7 @@ pub(crate) struct Reader {
     names: Vec<String>,
     parallel: bool,
     held: String,
-    /// Whether what is held is inside of a call.
+    /// Whether the held text is inside a call.
     inside: bool,
     /// Whether something has been seen.
     begun: bool,
@@ -58,7 +59,7 @@ impl Reader {
         let mut parts = Vec::new();
         let held = core::mem::take(&mut self.held);
         if self.inside && self.form == Form::Tagged {
-            // The end may have come inside of the tag that ends a call, or before.
+            // The end may have come inside the tag that ends a call, or before it.
             let whole = &held[..held.len() - partial(&held, CLOSE)];
             match call(whole) {
                 Some(_) => self.call(whole, &mut parts),
@@ -77,7 +78,7 @@ impl Reader {
         self.calls > 0
     }
 
-    /// Goes on to the next tag; returns whether there was one.
+    /// Advances to the next tag; returns whether there was one.
     fn tagged(&mut self, parts: &mut Vec<Part>) -> bool {
         let tag = if self.inside { CLOSE } else { OPEN };
         let Some(at) = self.held.find(tag) else {
@@ -114,7 +115,7 @@ impl Reader {
         }
     }
 
-    /// Text between calls; white space alone is none.
+    /// Adds the text between calls; white space alone is ignored.
     fn text(&mut self, text: &str, parts: &mut Vec<Part>) {
         if text.is_empty() || (self.called() && text.trim().is_empty()) {
             return;
@@ -126,7 +127,7 @@ impl Reader {
         }
     }
 
-    /// What a model wrote as a call.
+    /// Parses what a model wrote as a call.
     fn call(&mut self, text: &str, parts: &mut Vec<Part>) {
         let known = |call: &Call| self.form == Form::Tagged || self.names.contains(&call.name);
         match call(text).filter(known) {
@@ -140,7 +141,7 @@ impl Reader {
     }
 }
 
-/// Bytes at the end of a text that may begin the tag.
+/// The number of bytes at the end of a text that may begin the tag.
 fn partial(text: &str, tag: &str) -> usize {
     (1..tag.len()).rev().find(|&length| text.ends_with(&tag[..length])).unwrap_or(0)
 }
