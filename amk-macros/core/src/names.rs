@@ -11,10 +11,11 @@ pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a s
         .map(|(_, candidate)| candidate)
 }
 
-/// "write `x`" for the nearest candidate, or "use one of `a`, `b`".
+/// The edit that mends an unknown name: the nearest candidate, one of the candidates, or none.
 pub(crate) fn suggestion<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str> + Clone) -> String {
     match nearest(name, candidates.clone()) {
         Some(candidate) => format!("did you mean `{candidate}`?"),
+        None if candidates.clone().into_iter().next().is_none() => "remove it".to_owned(),
         None => format!("use one of {}", list(candidates)),
     }
 }
@@ -49,5 +50,6 @@ mod tests {
         assert_eq!(nearest("HIDEN", ["HIDDEN", "FFN"]), Some("HIDDEN"));
         assert_eq!(nearest("x", ["HIDDEN", "FFN"]), None);
         assert_eq!(suggestion("x", ["HIDDEN", "FFN"]), "use one of `HIDDEN`, `FFN`");
+        assert_eq!(suggestion("x", []), "remove it");
     }
 }

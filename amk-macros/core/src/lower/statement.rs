@@ -17,6 +17,7 @@ impl Lowering<'_> {
             tail = match statement {
                 Stmt::Local(local) => self.local(local),
                 Stmt::Expr(expr, None) if last => self.tail(expr, dest),
+                Stmt::Expr(Expr::Verbatim(nothing), Some(_)) if nothing.is_empty() => Item::Unit,
                 Stmt::Expr(expr, _) => self.statement(expr),
                 Stmt::Item(item) => {
                     let (headline, help) = refuse::item(item);

@@ -126,6 +126,12 @@ fn arguments_come_before_calls_and_names_stay_apart() {
 }
 
 #[test]
+fn an_empty_statement_is_nothing() {
+    let lines = graph(quote! { ;; let h = add(x, x);; h });
+    assert_eq!(lines[1..], ["return h", "}"]);
+}
+
+#[test]
 fn tuples_bind_and_results_are_several() {
     let lines = graph(quote! {
         let (a, (b, _)) = (add(x, x), split(x, 1e-5));
@@ -460,6 +466,14 @@ fn what_is_declared_twice_or_left_out_is_refused() {
             quote!(dims(H), inputs(x: [H]), schedule(tile(add = 4), ring(pace = 9))),
             "AMK0932: no VM honours both `tile` and `ring`",
         ),
+        (quote!(dims(H), inputs(x: [H]), schedule(workers = -1)), "AMK0932: `workers` of the schedule is -1\n"),
+        (
+            quote!(dims(H), inputs(x: [H]), schedule(workers = 4294967296)),
+            "AMK0932: `workers` of the schedule is 4294967296",
+        ),
+        (quote!(dims(H), where(H % 0), inputs(x: [H])), "AMK0933: `H % 0` is neither"),
+        (quote!(dims(H), inputs(x: [H]), instances(t(H = 0))), "AMK0931: `H` of instance `t` is not a positive number"),
+        (quote!(dims(H), inputs(x: [H]), instances(t())), "AMK0931: instance `t` gives no value for `H`"),
     ];
     for (attribute, message) in cases {
         let twice = messages(attribute, function.clone(), &records());

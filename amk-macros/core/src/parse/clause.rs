@@ -191,6 +191,9 @@ impl<'a> Reader<'a> {
         let length = extent(rest, stops);
         let expr = Expr::parse(rest[..length].trim_end())
             .map_err(|e| ClauseError { at: self.at + e.at, message: e.message })?;
+        if divides_by_zero(&expr) {
+            return Err(self.error("a division by 0"));
+        }
         self.at += length;
         Ok(expr)
     }
@@ -218,7 +221,12 @@ impl<'a> Reader<'a> {
         self.expect("..")?;
         let extent = self.expr(&["step", ",", ":"])?;
         self.expect("step")?;
+        let at = self.at;
         let step = self.expr(&[",", ":"])?;
+        if matches!(step, Expr::Const(..1)) {
+            self.at = at;
+            return Err(self.error("a grid variable takes steps of 1 or more"));
+        }
         Ok(GridSig { var, extent, step })
     }
 
@@ -254,6 +262,13 @@ impl<'a> Reader<'a> {
             if self.eat("..") { self.expr(&[",", "]"])? } else { Expr::binary(Op::Add, lo.clone(), Expr::Const(1)) };
         Ok(Span::Range { lo, hi })
     }
+}
+
+/// Whether a quotient or a remainder in the expression is by the number 0, so that it has no value.
+pub(crate) fn divides_by_zero(expr: &Expr) -> bool {
+    let Expr::Binary(op, left, right) = expr else { return false };
+    let divides = matches!(op, Op::Div | Op::CeilDiv | Op::Rem);
+    (divides && **right == Expr::Const(0)) || divides_by_zero(left) || divides_by_zero(right)
 }
 
 /// Bytes of `text` before the first of `stops` outside parentheses; a word stops only as a whole
@@ -331,6 +346,14 @@ mod tests {
         assert_eq!(task("n in 0..N: y[..] <- x[..]").expect_err("step").message, "expected `step`");
         assert_eq!(task("y[..]").expect_err("arrow").message, "expected `<-`");
         assert_eq!(multiples("Q / D").expect_err("rem").at, 0);
+        let steps = ["n in 0..N step 0: y[..] <- x[..]", "n in 0..N step 2 - 3: y[..] <- x[..]"];
+        for (at, text) in [15, 15].into_iter().zip(steps) {
+            let error = task(text).expect_err(text);
+            assert_eq!((error.at, error.message.as_str()), (at, "a grid variable takes steps of 1 or more"));
+        }
+        assert_eq!(task("n in 0..N step T: y[..] <- x[n / (1 - 1)..N]").expect_err("quotient").at, 29);
+        assert_eq!(multiples("Q % D, Q % 0").expect_err("multiple").message, "a division by 0");
+        assert_eq!(shape("x: [N /^ 0]").expect_err("extent").message, "a division by 0");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::parse::attribute::{Setting, up_to_comma};
+use crate::parse::clause::divides_by_zero;
 use crate::parse::kernel::known_dims;
 use crate::parse::layout::expr_text;
 use amk_ir::expr::{Expr, Op};
@@ -104,7 +105,7 @@ impl FactTokens {
                 help,
             ))
         };
-        let expr = |text: &str| Expr::parse(text.trim()).ok();
+        let expr = |text: &str| Expr::parse(text.trim()).ok().filter(|expr| !divides_by_zero(expr));
         if let Some((left, right)) = text.split_once("==") {
             return match (expr(left), expr(right)) {
                 (Some(Expr::Name(dim)), Some(value)) | (Some(value), Some(Expr::Name(dim))) => {

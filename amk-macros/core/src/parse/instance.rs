@@ -102,24 +102,29 @@ fn instance(setting: &Setting, dims: &[Ident], diagnostics: &mut Diagnostics) ->
         fields: Vec::new(),
         schedule: None,
     };
+    let given = |dim: &&Ident| values.iter().any(|value| value.is_of(dim));
+    let missing: Vec<String> = dims.iter().filter(|dim| !given(dim)).map(ToString::to_string).collect();
     for value in values {
         let result = argument.add(value, dims, diagnostics);
         diagnostics.keep(result);
     }
-    let missing: Vec<String> =
-        dims.iter().map(ToString::to_string).filter(|dim| !argument.instance.dims.contains_key(dim)).collect();
     if !missing.is_empty() {
         let headline = format!("instance `{name}` gives no value for {}", list(missing.iter().map(String::as_str)));
         diagnostics.push(Diagnostic::new("AMK0931", name, headline, format!("add `{} = ..`", missing[0])));
-        return None;
     }
-    Some(argument)
+    dims.iter().all(|dim| argument.instance.dims.contains_key(&dim.to_string())).then_some(argument)
 }
 
 /// One value of an instance.
 enum InstanceValue {
     Schedule(Setting),
     Value { root: Ident, steps: Vec<Step>, value: TokenStream },
+}
+
+impl InstanceValue {
+    fn is_of(&self, dim: &Ident) -> bool {
+        matches!(self, Self::Value { root, steps, .. } if steps.is_empty() && root == dim)
+    }
 }
 
 impl Parse for InstanceValue {

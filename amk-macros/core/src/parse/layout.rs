@@ -5,11 +5,11 @@ use crate::names::list;
 use crate::parse::attribute::up_to_comma;
 use crate::parse::function::is_builtin;
 use amk_ir::expr::Expr;
-use proc_macro2::{Ident, Span, TokenStream};
+use proc_macro2::{Group, Ident, Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::parse::{Parse, ParseStream};
 use syn::spanned::Spanned;
-use syn::{Attribute, Data, DeriveInput, Fields, GenericParam, LitStr, Path, Token, Type};
+use syn::{Attribute, Data, DeriveInput, Fields, GenericParam, Lit, LitStr, Path, Token, Type};
 
 const ATTRIBUTES: [&str; 8] = ["weight", "state", "table", "param", "dim", "flag", "list", "layout"];
 
@@ -226,8 +226,9 @@ fn plain(attribute: &Attribute, kind: LayoutFieldKind) -> Option<LayoutFieldKind
 }
 
 fn path(ty: &Type) -> Result<Path, Diagnostic> {
+    let plain = |path: &Path| path.segments.iter().all(|segment| segment.arguments.is_none());
     match ty {
-        Type::Path(path) if path.qself.is_none() => Ok(path.path.clone()),
+        Type::Path(path) if path.qself.is_none() && plain(&path.path) => Ok(path.path.clone()),
         _ => Err(Diagnostic::new("AMK0908", ty, "a layout's type is a struct by its name", "write the struct's name")),
     }
 }
@@ -235,8 +236,8 @@ fn path(ty: &Type) -> Result<Path, Diagnostic> {
 /// `Element` of `Vec<Element>`.
 fn element(ty: &Type) -> Result<Path, Diagnostic> {
     let wrong = || Diagnostic::new("AMK0908", ty, "a list is a `Vec` of a struct", "write `Vec<Layer>`");
-    let segments = path(ty).map_err(|_| wrong())?.segments;
-    let last = segments.last().filter(|last| last.ident == "Vec").ok_or_else(wrong)?;
+    let Type::Path(list) = ty else { return Err(wrong()) };
+    let last = list.path.segments.last().filter(|last| last.ident == "Vec").ok_or_else(wrong)?;
     match &last.arguments {
         syn::PathArguments::AngleBracketed(arguments) => match arguments.args.first() {
             Some(syn::GenericArgument::Type(inner)) => path(inner),
@@ -275,7 +276,22 @@ pub(crate) fn expr(tokens: &TokenStream) -> Result<Expr, amk_ir::expr::ParseErro
 
 /// The text of an expression's tokens: `a /^ b` is two operators to Rust, and printed apart.
 pub(crate) fn expr_text(tokens: &TokenStream) -> String {
-    tokens.to_string().replace("/ ^", "/^")
+    decimal(tokens.clone()).to_string().replace("/ ^", "/^")
+}
+
+/// The tokens with integers as expressions have them, in digits alone: `0x10` and `1_6` are `16`.
+fn decimal(tokens: TokenStream) -> TokenStream {
+    let one = |token| match token {
+        TokenTree::Literal(literal) => match Lit::new(literal.clone()) {
+            Lit::Int(int) if !int.suffix().starts_with('f') => {
+                int.base10_digits().parse().unwrap_or(int.to_token_stream())
+            }
+            _ => TokenTree::Literal(literal).into(),
+        },
+        TokenTree::Group(group) => TokenTree::Group(Group::new(group.delimiter(), decimal(group.stream()))).into(),
+        other => TokenStream::from(other),
+    };
+    tokens.into_iter().flat_map(one).collect()
 }
 
 struct Source {
@@ -357,6 +373,22 @@ mod tests {
             }
         });
         assert!(aliases.is_ok(), "another name may be an alias");
+    }
+
+    #[test]
+    fn a_struct_within_is_named_without_arguments() {
+        for field in ["#[list(N)] a: Vec<Vec<Node>>", "#[layout] a: Box<Node>", "#[layout] a: Node<'static>"] {
+            let field: TokenStream = field.parse().expect("tokens");
+            let messages = parsed(syn::parse_quote!(struct Net { #field })).err().expect("rejected");
+            assert!(messages.len() == 1 && messages[0].starts_with("AMK0908: a layout's type is a struct by its name"));
+        }
+    }
+
+    #[test]
+    fn integers_may_be_written_in_any_form_of_rust() {
+        let text = |tokens: &str| expr_text(&tokens.parse().expect("tokens"));
+        assert_eq!(text("A * (0x10 + 1_000) /^ 0b11"), "A * (16 + 1000) /^ 3");
+        assert_eq!(text("[16usize, 1.5, 1f32]"), "[16 , 1.5 , 1f32]");
     }
 
     #[test]

@@ -205,18 +205,14 @@ fn entries(setting: &Setting, form: &str) -> Result<Vec<Setting>, Diagnostic> {
     }
 }
 
-fn number<T: std::str::FromStr>(setting: &Setting) -> Result<T, Diagnostic>
-where
-    T::Err: std::fmt::Display,
-{
+/// A number from 0 to the largest of its type.
+fn number<T: TryFrom<u128>>(setting: &Setting) -> Result<T, Diagnostic> {
     let literal: syn::LitInt = setting.value(&format!("{} = 8", setting.key))?;
-    literal.base10_parse().map_err(|error: syn::Error| {
-        Diagnostic::new(
-            "AMK0932",
-            &literal,
-            format!("`{}` of the schedule: {error}", setting.key),
-            "write a smaller number",
-        )
+    let number = literal.base10_parse::<u128>().ok().and_then(|number| T::try_from(number).ok());
+    number.ok_or_else(|| {
+        let headline = format!("`{}` of the schedule is {literal}", setting.key);
+        let help = format!("write a number of {} bits, from 0 on", 8 * size_of::<T>());
+        Diagnostic::new("AMK0932", &literal, headline, help)
     })
 }
 

@@ -68,12 +68,18 @@ fn rows_function(at: LitStr) -> Result<(LitStr, Path), Diagnostic> {
     Ok((at, path))
 }
 
+/// Characters of a clause that a message repeats at most.
+const MOST_SHOWN: usize = 40;
+
 fn read<T>(literal: &LitStr, reader: fn(&str) -> Result<T, ClauseError>, form: &str) -> Result<T, Diagnostic> {
     let text = literal.value();
     reader(&text).map_err(|error| {
-        let at =
-            text.get(error.at..).map(|rest| rest.split_whitespace().next().unwrap_or_default()).unwrap_or_default();
-        let place = if at.is_empty() { "at its end".to_owned() } else { format!("at `{at}`, byte {}", error.at) };
+        let at = text.get(error.at..).and_then(|rest| rest.split_whitespace().next()).unwrap_or_default();
+        let place = match at.char_indices().nth(MOST_SHOWN) {
+            _ if at.is_empty() => "at the end".to_owned(),
+            Some((end, _)) => format!("at `{}..`, byte {}", &at[..end], error.at),
+            None => format!("at `{at}`, byte {}", error.at),
+        };
         let headline = format!("{} {place} of this clause", error.message);
         Diagnostic::new("AMK0903", literal, headline, format!("a clause reads like `{form}`"))
     })

@@ -230,8 +230,21 @@ impl Reader<'_> {
             return None;
         }
         let region = written.or(read).unwrap_or_default();
+        if class == TensorClass::Token {
+            self.one_token(name, &shape)?;
+        }
         self.rank(name, &shape, &region)?;
         Some(ParamKind::Tensor { class, access, shape, region })
+    }
+
+    /// A function takes and returns tokens one by one.
+    fn one_token(&mut self, name: &str, shape: &[Expr]) -> Option<()> {
+        if shape == [Expr::Const(1)] {
+            return Some(());
+        }
+        let headline = format!("`{name}` is one `Token`, but the shape clause gives it another shape");
+        self.report(self.clauses.shape_at.clone(), headline, format!("write `{name}: [1]`"));
+        None
     }
 
     fn rank(&mut self, name: &str, shape: &[Expr], region: &[Span]) -> Option<()> {
@@ -254,7 +267,8 @@ impl Reader<'_> {
         let types = result_types(&self.function.sig.output);
         if types.len() != clauses.shape.results.len() {
             let (returned, listed) = (types.len(), clauses.shape.results.len());
-            let headline = format!("the function returns {returned} results, but the shape clause lists {listed}");
+            let noun = if returned == 1 { "result" } else { "results" };
+            let headline = format!("the function returns {returned} {noun}, but the shape clause lists {listed}");
             let help = match returned {
                 0 => "remove `-> ..` from the clause".to_owned(),
                 1 => "end the clause with `-> y: [N]`".to_owned(),
@@ -288,6 +302,9 @@ impl Reader<'_> {
             self.report(self.clauses.task_at.clone(), headline, format!("add `{name}[..]` left of `<-`"));
             return None;
         };
+        if dtype == DType::U32 {
+            self.one_token(name, shape)?;
+        }
         self.rank(name, shape, &region)?;
         Some(ResultSig { name: name.to_owned(), dtype, shape: shape.to_vec(), region })
     }

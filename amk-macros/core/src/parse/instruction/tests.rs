@@ -87,6 +87,33 @@ fn a_name_has_one_meaning() {
 }
 
 #[test]
+fn a_token_is_one_element() {
+    for shape in ["x: [N], t: [1] -> n: [N]", "x: [N], t: [M] -> n: [1]", "x: [N], t: [1, 1] -> n: [1]"] {
+        let task = "n[..] <- x[..], t[..]";
+        let message = first(
+            quote!(op = "next", shape = #shape, task = #task),
+            quote!(
+                fn next(x: &Tensor, t: Token) -> Token {}
+            ),
+        );
+        assert!(message.starts_with("AMK0904: `") && message.contains("` is one `Token`"), "{message}");
+    }
+}
+
+#[test]
+fn a_clause_is_repeated_in_part() {
+    let double = quote!(
+        fn d(x: &Tensor) -> Tensor {}
+    );
+    let task = format!("y[..] <- x[{}N]", "0+".repeat(300));
+    let long = first(quote!(op = "d", shape = "x: [N] -> y: [N]", task = #task), double.clone());
+    let headline = format!("AMK0903: more than 256 operations and parentheses at `{}..`, byte ", "0+".repeat(20));
+    assert!(long.starts_with(&headline), "{long}");
+    let end = first(quote!(op = "d", shape = "x: [N] -> y: [N]", task = "y[..]"), double);
+    assert!(end.starts_with("AMK0903: expected `<-` at the end of this clause\n"), "{end}");
+}
+
+#[test]
 fn what_disagrees_is_reported() {
     let f = quote!(
         fn double(x: &Tensor) -> Tensor {
