@@ -2,7 +2,7 @@
 
 use amk_cuda::DeviceCode;
 
-/// What the bodies keep in a worker's shared memory is made of these.
+/// The types of the data that the bodies keep in a worker's shared memory.
 pub(crate) const TYPES: DeviceCode = DeviceCode {
     files: &[
         ("choose/random.cuh", include_str!("choose/random.cuh")),

@@ -148,7 +148,7 @@ impl Decoder {
         self.forms.iter().map(|form| form.group_in(plan)).collect()
     }
 
-    /// Returns where a layer of a plan lies among those of its group of pages.
+    /// Returns the place of a layer of a plan among those of its group of pages.
     pub(crate) fn place(plan: &Plan, layer: usize) -> u32 {
         let Some(decoder) = Self::of(plan) else { return 0 };
         let groups = decoder.groups(plan);
@@ -194,10 +194,10 @@ pub struct Shared {
     pub embedding: Option<BufferId>,
     /// The factor of its rows.
     pub embedding_scale: Option<f32>,
-    /// The layers of fused attention: those of a group of pages lie in their order.
+    /// The layers of fused attention; those of a group of pages are stored in their order.
     pub layers: Vec<CachedLayer>,
-    /// Inputs of each fused short convolution, in memory order, behind the caches, in pages behind
-    /// those of their group.
+    /// Inputs of each fused short convolution, in memory order, after the caches; if paged, in
+    /// pages after those of their group.
     pub convolutions: Vec<BufferId>,
     /// The group of pages of the inputs of convolutions.
     pub convolved_in: usize,
@@ -237,7 +237,7 @@ pub struct Shared {
 pub struct CachedLayer {
     /// Keys and values.
     pub caches: [BufferId; 2],
-    /// The group of pages that they lie in.
+    /// The group of pages that contains them.
     pub group: usize,
     /// The weight of the norm of its keys, if there is one.
     pub key_norm: Option<BufferId>,
@@ -355,7 +355,7 @@ impl Shared {
     /// Returns the shared state of an image.
     ///
     /// # Panics
-    /// When the image was not built by the VM, which adds the state.
+    /// If the image was not built by the VM, which adds the state.
     pub fn of(image: &Image) -> &Self {
         image.shared.get().expect("every image has what the fused tasks share")
     }
@@ -382,8 +382,8 @@ impl Shared {
         layer.ok_or_else(|| Refusal::new("layer", format!("is {}", record.layer)))
     }
 
-    /// Returns the bytes of the caches of fused attention and of the inputs of convolutions that do
-    /// not lie in pages.
+    /// Returns the bytes of the caches of fused attention and of the inputs of convolutions that
+    /// are not paged.
     fn kv_bytes(&self) -> u64 {
         u64::from(self.kv_blocks) * self.page_bytes().iter().sum::<u64>()
     }
@@ -434,8 +434,8 @@ impl Shared {
         self.check_convolutions(program, decoder)
     }
 
-    /// Checks that states lie in pages of their groups. With rows the program's tiles say which
-    /// those are. Without, a record's kind does, whose window the program's call has, too.
+    /// Checks that states are in pages of their groups. With rows, the program's tiles determine
+    /// the groups. Without, a record's kind does; its window is also that of the program's call.
     fn check_groups(&self, program: &Program, plan: &Plan, decoder: &Decoder) -> Result<(), Refusal> {
         let numbers = [
             ("group_count", self.group_count, plan.groups.len().max(1)),
@@ -485,9 +485,9 @@ impl Shared {
         Ok(())
     }
 
-    /// Checks what the calls of tasks do not show: tables are as the launch finds them one after
-    /// the other, and tasks of wide steps have all positions, so no buffer has a dimension of
-    /// splits.
+    /// Checks properties that the calls of tasks do not show: tables are stored as the launch finds
+    /// them, one after the other, and tasks of wide steps have all positions, so no buffer has a
+    /// dimension of splits.
     fn check_attention(&self, program: &Program, decoder: &Decoder) -> Result<(), Refusal> {
         let extent = |id: BufferId| program.buffers.get(id.index()).and_then(|buffer| buffer.shape.first());
         let fits = |table: &RotaryTable| extent(table.freqs) == Some(&table.len);
@@ -510,7 +510,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Checks what projections name by number: the code has the plan's.
+    /// Checks what projections refer to by number: the code has the plan's.
     fn check_projections(&self, decoder: &Decoder) -> Result<(), Refusal> {
         if self.functions != decoder.functions {
             let (found, expected) = (&self.functions, &decoder.functions);
@@ -529,8 +529,8 @@ impl Shared {
         Ok(())
     }
 
-    /// Checks caches `[kv_heads, splits, share, head_dim]`: every split must have room for its
-    /// positions.
+    /// Checks caches `[kv_heads, splits, share, head_dim]`: every split must be large enough for
+    /// its positions.
     fn check_caches(&self, program: &Program) -> Result<(), Refusal> {
         let Some(form) = self.attention.first() else {
             return match self.layers.is_empty() {
@@ -566,14 +566,14 @@ impl Shared {
     }
 }
 
-/// Bytes of a block of positions in the caches of so many layers.
+/// Bytes of a block of positions in the caches of `layers` layers.
 pub(crate) fn cache_page_bytes(forms: &[AttentionForm], cache: DType, layers: usize) -> u64 {
     let of_position = 2 * cache.bytes();
     let block = |form: &AttentionForm| u64::from(form.kv_heads) * u64::from(BLOCK * form.head_dim * of_position);
     layers as u64 * forms.first().map_or(0, block)
 }
 
-/// Bytes of a block of positions in the inputs of so many convolutions.
+/// Bytes of a block of positions in the inputs of `convolutions` convolutions.
 pub(crate) fn conv_page_bytes([channels, _]: [u32; 2], convolutions: usize) -> u64 {
     convolutions as u64 * u64::from(BLOCK * channels * DType::BF16.bytes())
 }
@@ -583,7 +583,7 @@ pub(crate) fn page_bytes(plan: &Plan) -> Vec<u64> {
     Shared::new(plan).page_bytes()
 }
 
-/// Returns the blocks of 64 positions of each kv head's cache, where it does not lie in pages.
+/// Returns the blocks of 64 positions of each kv head's cache, if it is not paged.
 fn kv_blocks(plan: &Plan) -> u32 {
     if plan.has_pages() { 0 } else { plan.sizes.context.div_ceil(BLOCK) + 1 }
 }

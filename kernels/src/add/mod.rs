@@ -9,7 +9,7 @@ use amk::prelude::*;
 /// `x: [N]`, `y: [N]`, `z: [N]`, all f32.
 ///
 /// # Panics
-/// When the lengths differ.
+/// If the lengths differ.
 #[instruction(
     op = "add",
     shape = "x: [N], y: [N] -> z: [N]",
@@ -27,7 +27,7 @@ pub fn add(x: &Tensor, y: &Tensor) -> Tensor {
 /// `x: [N]` f32, `bias: [N]` f32, f16 or bf16; `y: [N]` f32. Source: `torch.nn.Linear` with bias.
 ///
 /// # Panics
-/// When the lengths differ.
+/// If the lengths differ.
 #[instruction(
     op = "add_bias",
     shape = "x: [N], bias: [N] -> y: [N]",

@@ -217,8 +217,8 @@ fn combine<'p>(
     joined(record, form, "partial, row", [partial, lse, attended])
 }
 
-/// Returns the calls that join the splits of a record's slices. The fields `lse_at` say where the
-/// log-sum-exps are.
+/// Returns the calls that merge the splits of a record's slices. The fields `lse_at` give the
+/// places of the log-sum-exps.
 pub(super) fn joined<'p>(
     record: &Record,
     form: AttentionForm,

@@ -27,7 +27,7 @@ pub(crate) const APPEND: RecordKind = RecordKind {
 
 /// Records of attention to splits of the positions.
 pub(crate) const PARTS: RecordKind =
-    // It waits for what this step appends where it comes to it.
+    // It waits for this step's appends only when it reaches them.
     RecordKind {
         dispatch: |plan| narrow(plan, "attend_rows"),
         feed: prefetches,
@@ -49,7 +49,7 @@ pub(crate) const BLOCK_PARTS: RecordKind = RecordKind {
     ..RecordKind::new("BLOCK_PARTS", block_parts)
 };
 
-/// Records that join the parts of some rows.
+/// Records that merge the parts of some rows.
 pub(crate) const JOIN_ROWS: RecordKind = RecordKind {
     dispatch: |plan| {
         if has_parts(plan) { of_any_kind(plan, |form| format!("join_blocks<{form}>(w, r)")) } else { None }
@@ -79,8 +79,8 @@ fn attend_wide(plan: &Plan) -> Option<String> {
     wide(plan, if is_long(plan) { "attend_long" } else { "attend_block" })
 }
 
-/// Renders `memory_of`, which leaves memory to copying warps, and `copy_other`, by which they bring
-/// the positions of long steps.
+/// Renders `memory_of`, the memory left to the copying warps, and `copy_other`, with which they
+/// load the positions of long steps.
 pub(crate) fn copies(plan: &Plan) -> String {
     if !plan.is_wide() {
         return String::new();
@@ -101,7 +101,7 @@ fn narrow(plan: &Plan, function: &str) -> Option<String> {
     if plan.is_wide() { None } else { with_rows(plan, function) }
 }
 
-/// Renders what the loader does for a split, which streams nothing.
+/// Renders the loader's work for a split that streams nothing.
 fn prefetches(plan: &Plan) -> Option<String> {
     plan.rows().filter(|_| !plan.is_wide())?;
     by_kind(plan, "agreed", |form| format!("prefetch_rows<{form}>(l.p, l.s, r)"))
@@ -129,7 +129,7 @@ pub(crate) fn step_rows(record: &Record, places: &Places<'_>) -> Result<Range<u3
     }
 }
 
-/// What the records of a layer have in common.
+/// The data that the records of a layer share.
 struct Layer<'c, 'p> {
     record: &'c Record,
     places: &'c Places<'p>,
@@ -194,7 +194,7 @@ impl<'c, 'p> Layer<'c, 'p> {
         Ok(Self { record, places, form, table, caches, key_norm })
     }
 
-    /// The heads of some rows that the record appends, or attends to where they are appended.
+    /// The heads of some rows that the record appends, or, if others append them, attends to.
     fn appended(&self, rows: &Range<u32>) -> (BufferId, u32, Range<u32>) {
         (self.caches[0], self.record.row, rows.clone())
     }
@@ -213,8 +213,8 @@ impl<'c, 'p> Layer<'c, 'p> {
         }
     }
 
-    /// Checks that the record, which attends, finds the key and the value of its kv head where the
-    /// program appends them from: it appends those of rows that are alone.
+    /// Checks that a record that attends finds the key and the value of its kv head where the
+    /// program appends them from, because it appends those of rows that are alone.
     fn check_own(&self) -> Result<(), Refusal> {
         let ([keys, values], [key, value]) = (self.caches, self.form.key_and_value(self.record.row));
         let sources = self.places.survey.notes.get::<Sources>();
@@ -242,8 +242,8 @@ impl<'c, 'p> Layer<'c, 'p> {
         Ok(read("input, row", place, &[elements]))
     }
 
-    /// The record's kv head in a cache: the row's own position, or those of the window that ends
-    /// with it, without a window all up to it.
+    /// The record's kv head in a cache: the row's own position, or the positions of the window that
+    /// ends with it; without a window, all up to it.
     fn cached(&self, cache: BufferId, own: bool) -> DecodedOperand {
         let (lo, access) = match (own, self.form.window) {
             (true, _) => (Bound::at_pos(0), Access::Write),

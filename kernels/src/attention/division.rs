@@ -1,4 +1,4 @@
-//! How the attention of a wide step is shared out: by key heads, blocks of rows and parts of the
+//! How the attention of a wide step is divided: by key heads, blocks of rows and parts of the
 //! positions.
 
 use super::form::SMALL_HEAD;
@@ -10,18 +10,18 @@ use amk_cuda::plan::{Plan, Work};
 use std::iter;
 use std::ops::Range;
 
-/// Steps of more rows mostly run long prompts. Rows of many sequences are attended to one
-/// sequence after the other by the larger sets, and there may be so many such rows.
+/// Steps of more rows mostly run long prompts. The larger sets attend to rows of many sequences one
+/// sequence after the other, and there may be this many such rows.
 const MANY_SEQUENCES: u32 = 256;
 /// Steps of more rows have a prompt's first and last rows in different rounds.
 const VERY_LONG: u32 = 512;
 /// Queries of a set of rows in long steps.
 const LONG_QUERIES: u32 = 64;
-/// The longest head of which a worker's warps have the elements in long steps.
+/// The longest head whose elements fit in a worker's warps in long steps.
 const LONGEST_HEAD: u32 = 256;
 /// Parts of the positions at most. A row has a result of each in memory.
 const MOST_PARTS: u32 = 8;
-/// Parts of a context have at least so many blocks of positions.
+/// Minimum number of blocks of positions in a part of a context.
 const LEAST_BLOCKS: u32 = 4;
 
 /// A step and its workers.
@@ -41,7 +41,7 @@ pub(super) struct Division {
     block: u32,
     /// Phases in which the workers attend, each to a block.
     rounds: u32,
-    /// By sets of more queries, of which the positions are in the ring's memory.
+    /// By sets of more queries, with the positions in the ring's memory.
     long: bool,
     /// Parts of the positions, each for a task of its own; another phase joins their results.
     pub(super) parts: u32,
@@ -69,8 +69,8 @@ impl Step {
         (least..=self.rows).find_map(|rounds| of(rounds).find(Division::fits))
     }
 
-    /// By rows, or sets of 8 queries. The later rows of a long step attend to more: a worker has a
-    /// block of the first half, then one of the second.
+    /// By rows, or sets of 8 queries. The later rows of a long step attend to more positions: a
+    /// worker has a block of the first half, then one of the second.
     fn by_rows(self) -> Division {
         let (set, most) = (self.set(8), WARPS / self.heads[2].div_ceil(SMALL_HEAD).max(1));
         let rounds = if blocks::blocks(Some(self.rows)) > 1 { 2 } else { 1 };
@@ -78,9 +78,9 @@ impl Step {
         self.first(rounds, blocks).unwrap_or(self.division(most * set, rounds))
     }
 
-    /// By sets of more queries. Each task reads all positions: rather larger ones than more rounds.
-    /// But the later rows of very long steps attend to so many more that a worker has early and
-    /// late ones.
+    /// By sets of more queries. Each task reads all positions, so larger tasks are preferred to
+    /// more rounds. But the later rows of very long steps attend to so many more positions that a
+    /// worker has both early and late ones.
     fn by_sets(self) -> Option<Division> {
         let (set, most) = (self.set(LONG_QUERIES), self.teams());
         let least = if self.rows > VERY_LONG { 2 } else { 1 };
@@ -91,7 +91,7 @@ impl Step {
         division.map(|division| Division { long: true, ..division })
     }
 
-    /// The same, with the positions in up to `most_parts` parts, of the divisions that suit.
+    /// The same, with the positions in up to `most_parts` parts, among the suitable divisions.
     fn by_parts(self, most_parts: u32, suits: impl Fn(&Division) -> bool) -> Option<Division> {
         let (set, most) = (self.set(LONG_QUERIES), self.teams());
         let all = (2..=most_parts).flat_map(|parts| (1..=most).map(move |sets| (parts, sets * set)));
@@ -102,8 +102,8 @@ impl Step {
         division.filter(suits).min_by(|one, two| one.time().total_cmp(&two.time()))
     }
 
-    /// By sets, in steps that are long enough. Not where `memory` bytes are too few, or a third of
-    /// the workers would have no task. In parts of the positions where that takes much less time.
+    /// By sets, in steps that are long enough. Not if `memory` bytes are too few, or if a third of
+    /// the workers would have no task. In parts of the positions if that takes much less time.
     fn long(self, most_parts: u32, memory: u32) -> Option<Division> {
         if self.rows <= MANY_SEQUENCES || self.heads[2] > LONGEST_HEAD {
             return None;
@@ -128,8 +128,9 @@ impl Step {
 }
 
 impl Division {
-    /// That of a plan whose attention has these heads, as [`Decoder::heads`]. A task of a narrow
-    /// step has all rows. Scores that fall as products rise are not computed by larger sets.
+    /// Returns the division for a plan whose attention has these heads, as in [`Decoder::heads`]. A
+    /// task of a narrow step has all rows. Larger sets do not compute scores that decrease as
+    /// products increase.
     pub(super) fn new(plan: &Plan, heads: [u32; 3], score_scale: f32) -> Self {
         let rows = plan.rows().unwrap_or(1);
         let step = Step { rows, workers: plan.schedule.workers, heads };
@@ -165,7 +166,7 @@ impl Division {
         self.by_round(block, if self.parts > 1 { rounds } else { self.rounds })
     }
 
-    /// The blocks of each round whose rows attend to all of their positions.
+    /// The blocks of each round, whose rows attend to all of their positions.
     pub(super) fn blocks(&self) -> Vec<Vec<u32>> {
         self.by_round(self.block, self.rounds)
     }
@@ -190,12 +191,12 @@ impl Division {
         (0..rounds).map(round).collect()
     }
 
-    /// The block of rows and the part of the positions of a task's column.
+    /// The block of rows, and the part of the positions, of a task's column.
     pub(super) fn block_and_part(&self, column: u32) -> (u32, u32) {
         (column / self.parts, column % self.parts)
     }
 
-    /// Why the workers are too few, if they are.
+    /// The reason why there are too few workers, if so.
     pub(super) fn refused(&self) -> Option<String> {
         let Step { rows, workers, .. } = self.step;
         let (kv_heads, blocks) = (self.step.kv_heads(), rows.div_ceil(self.block));
@@ -203,8 +204,8 @@ impl Division {
         (self.parts == 1 && !self.fits()).then(what)
     }
 
-    /// Rows of a task that appends. Where it does not attend to these rows, as many as give each
-    /// worker one task, if that is not too many.
+    /// The number of rows of a task that appends. If it does not attend to these rows, as many as
+    /// give each worker one task, if that is not too many.
     fn append_block(&self) -> u32 {
         let Step { rows, workers, .. } = self.step;
         let even = rows.div_ceil((workers / self.step.kv_heads().max(1)).max(1));
@@ -229,15 +230,15 @@ impl Division {
         self.of_round() <= self.step.workers
     }
 
-    /// Sets of a task, those of teams that have none included.
+    /// The number of sets of a task, including those of teams that have none.
     fn sets(&self) -> u32 {
         let most = self.step.teams();
         most / (most / (self.block / self.step.set(LONG_QUERIES)))
     }
 
-    /// How long attention by sets takes, in times of a set over all positions. A task has queries
-    /// to load and a result to store, and blocks of positions to bring, for any number of sets.
-    /// Fitted on an H200.
+    /// The time of attention by sets, in units of one set over all positions. For any number of
+    /// sets, a task also loads queries, stores a result and loads blocks of positions. Fitted on an
+    /// H200.
     fn time(&self) -> f64 {
         let [task, blocks, join] = [0.25, 0.7, 0.1];
         let parts = f64::from(self.parts);
@@ -245,8 +246,8 @@ impl Division {
         f64::from(self.rounds) * (task + (blocks + f64::from(self.sets())) / parts) + joined
     }
 
-    /// Bytes that a task of a long step needs (`PromptMemory` in `blocks.cuh`): for turns, the
-    /// queries and two blocks of positions, or else for the teams' shares.
+    /// The bytes that a task of a long step needs (`PromptMemory` in `blocks.cuh`): the rotations,
+    /// the queries and two blocks of positions, or the teams' shares.
     fn long_bytes(&self) -> u32 {
         let head_dim = self.step.heads[2];
         let sets = self.block / self.step.set(LONG_QUERIES);
@@ -256,19 +257,19 @@ impl Division {
     }
 }
 
-/// The most rows of a task that appends or attends: all of a narrow step, else as few as give no
-/// worker two tasks in a round, one or whole sets.
+/// Maximum number of rows of a task that appends or attends: all of a narrow step; otherwise as few
+/// as give no worker two tasks in a round, one row or whole sets.
 pub(crate) fn block(plan: &Plan) -> u32 {
     Division::of(plan).block
 }
 
-/// Whether steps are long and their attention has sets of more queries, and its positions in the
+/// Whether steps are long, so that attention uses sets of more queries, with the positions in the
 /// ring's memory.
 pub(super) fn is_long(plan: &Plan) -> bool {
     Division::of(plan).long
 }
 
-/// Whether the positions of a wide step's rows are shared out in parts.
+/// Whether the positions of a wide step's rows are divided into parts.
 pub(super) fn has_parts(plan: &Plan) -> bool {
     Division::of(plan).parts > 1
 }

@@ -26,13 +26,13 @@ pub struct AttentionForm {
     pub run: u32,
     /// Whether queries and keys are normalised per head.
     pub normed: bool,
-    /// Elements of a head that are rotated, the first ones; 0: none.
+    /// Number of leading elements of a head that are rotated; 0: none.
     pub turned: u32,
-    /// The number of the table with its frequencies, where heads are rotated.
+    /// The number of the table with its frequencies, if heads are rotated.
     pub table: Option<usize>,
-    /// The last positions that are attended to, where these are not all.
+    /// The number of last positions that are attended to, unless all are.
     pub window: Option<u32>,
-    /// The bound of the scores, where there is one.
+    /// The soft cap on the scores, if there is one.
     pub cap: Option<f32>,
 }
 
@@ -57,8 +57,8 @@ impl AttentionForm {
         format!("Attention<{sizes}, {normed}, {turned}, {window}, {first}, {cap:#x}>")
     }
 
-    /// Where a kept head's key and value are among those of all heads, queries first: the numbers
-    /// of heads.
+    /// The places of a kept head's key and value among those of all heads, with queries first: the
+    /// numbers of heads.
     pub(super) fn key_and_value(self, head: u32) -> [u32; 2] {
         let (queries, heads) = (self.kv_heads * self.group, self.kv_heads / self.copies);
         let key = queries + head / self.copies;
@@ -134,7 +134,7 @@ pub(super) fn by_kind(plan: &Plan, vote: &str, code: impl Fn(&str) -> String) ->
     Some(cases.collect::<String>() + &code(&last.cpp(&decoder.tables)))
 }
 
-/// Renders code with the C++ type of a plan's first attention, for what does not depend on the
+/// Renders code with the C++ type of a plan's first attention, for code that does not depend on the
 /// kind.
 pub(super) fn of_any_kind(plan: &Plan, code: impl Fn(&str) -> String) -> Option<String> {
     let decoder = Decoder::attending(plan)?;
@@ -150,23 +150,23 @@ pub(crate) fn cache_of(plan: &Plan) -> DType {
 /// size.
 pub(super) const SMALL_HEAD: u32 = 128;
 
-/// Turns of a step's rows that a worker keeps at most. Beyond that, a task computes those of its
-/// rows.
+/// Maximum number of rotations of a step's rows that a worker keeps. Beyond that, a task computes
+/// those of its own rows.
 const MOST_TURNS: u32 = 8 * SMALL_HEAD / 2;
 
-/// Returns the blocks of a run for heads of so many elements: half the schedule's for long ones, of
-/// which a worker reads as many bytes.
+/// Returns the blocks of a run for heads of `head_dim` elements: the schedule's, or half as many
+/// for long heads, of which a worker then reads the same number of bytes.
 pub(super) fn run_of(schedule: &Schedule, head_dim: u32) -> u32 {
     if head_dim > SMALL_HEAD { schedule.run / 2 } else { schedule.run }
 }
 
 /// Whether tasks that attend append the keys and values of rows that are alone in their sequences.
-/// Copies of long steps bring positions before the tasks that attend to them begin.
+/// In long steps they cannot: copies load positions before the attending tasks begin.
 fn appends_lone_rows(plan: &Plan) -> bool {
     plan.has_row_packets() || (plan.is_wide() && !is_long(plan))
 }
 
-/// Renders what the bodies keep in memory for a plan's attentions as macros.
+/// Renders the memory that the bodies keep for a plan's attentions as macros.
 pub(crate) fn defines(plan: &Plan) -> String {
     let none = Decoder::default();
     let decoder = Decoder::of(plan).unwrap_or(&none);
@@ -187,8 +187,8 @@ pub(crate) fn defines(plan: &Plan) -> String {
     macros.map(|(name, value)| format!("#define {name} ({value})\n")).concat() + &groups(plan, decoder)
 }
 
-/// Renders the group of the attentions with a window, 0 for none, and the bytes that a page of each
-/// group has; nothing where there is one group.
+/// Renders the group of the sliding-window attentions, 0 for none, and the bytes of a page of each
+/// group; nothing if there is a single group.
 fn groups(plan: &Plan, decoder: &Decoder) -> String {
     if plan.groups.len() < 2 {
         return String::new();
@@ -199,7 +199,7 @@ fn groups(plan: &Plan, decoder: &Decoder) -> String {
     format!("#define AMK_GROUP_OF(window) ({cases}0u)\n#define AMK_PAGE_BYTES(group) ({bytes})\n")
 }
 
-/// Renders the scale of turn `at` of all tables.
+/// Renders the scale of rotation `at` of all tables.
 fn turn_scale(tables: &[RotaryTable]) -> String {
     if tables.windows(2).all(|pair| pair[0].scale.to_bits() == pair[1].scale.to_bits()) {
         return "(p).rope_scale".to_owned();

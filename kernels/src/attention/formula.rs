@@ -51,7 +51,7 @@ fn before(o: &Operands) -> usize {
     (o.pos + 1).saturating_sub(o.dims[0])
 }
 
-/// What `head` makes of each query head, its keys and its values from position `first` on.
+/// Applies `head` to each query head with its keys and values, from position `first` on.
 fn of_heads(o: &Operands, first: usize, head: impl Fn(&[f64], &[f64], &[f64]) -> Vec<Exact>) -> Vec<Exact> {
     let [groups, positions, dim] = o.tensor(1).shape[..] else { return Vec::new() };
     let (q, k, v) = (o.data(0), o.data(1), o.data(2));
@@ -74,9 +74,9 @@ fn scores(q: &[f64], k: &[f64], scale: f64) -> Vec<Exact> {
     rows.map(|row| Exact::sum(row.iter().zip(q).map(|(k, q)| scale * k * q))).collect()
 }
 
-/// The values weighed by the softmax of the scores. An error in a score moves weight between `v[t]`
-/// and the result, so it counts times their distance. The sum over positions may be long: its
-/// partial sums are also rounded, in order, each independently.
+/// The values weighted by the softmax of the scores. An error in a score moves weight between
+/// `v[t]` and the result, so it counts times the distance between them. The sum over positions may
+/// be long: its partial sums are also rounded, in order, each independently.
 fn weigh(scores: Vec<Exact>, v: &[f64], dim: usize) -> Vec<Exact> {
     let largest = scores.iter().map(|score| score.value).fold(f64::NEG_INFINITY, f64::max);
     let total: f64 = scores.iter().map(|score| (score.value - largest).exp()).sum();
@@ -122,8 +122,8 @@ fn capped_attention_split(o: &mut Operands) -> Vec<Exact> {
     split(o, Some(turn), |q, k| capped_scores(q, k, scale, cap))
 }
 
-/// Splits whose scores are what `scores` makes of a query and keys, which are rotated with a scale
-/// if there is one.
+/// Splits whose scores `scores` computes from a query and keys, which are rotated with a scale if
+/// there is one.
 fn split(o: &mut Operands, turn: Option<f64>, scores: impl Fn(&[f64], &[f64]) -> Vec<Exact>) -> Vec<Exact> {
     // Queries, keys and values, then the frequencies, if there are any, and the caches.
     let cache = if turn.is_some() { 4 } else { 3 };
@@ -177,7 +177,7 @@ fn capped_attention_part(o: &mut Operands) -> Vec<Exact> {
     part(o, |q, k| capped_scores(q, k, scale, cap))
 }
 
-/// The part of a split whose scores are what `scores` makes of a query and keys.
+/// The part of a split whose scores `scores` computes from a query and keys.
 fn part(o: &Operands, scores: impl Fn(&[f64], &[f64]) -> Vec<Exact>) -> Vec<Exact> {
     let [groups, positions, dim] = o.tensor(1).shape[..] else { return Vec::new() };
     let [group, run, splits, split, window] = o.dims[..] else { return Vec::new() };

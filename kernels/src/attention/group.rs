@@ -31,10 +31,10 @@ const QUERY_PAD: u32 = 8;
 
 /// Elements of a tile of keys: heads are whole tiles.
 const HEAD_TILE: u32 = 16;
-/// Elements of a line of a row's values: where queries and keys are whole lines, what follows them
-/// comes at once.
+/// Elements in a line of a row's values: if queries and keys are whole lines, the data that follows
+/// them is adjacent.
 const LINE: u32 = 64;
-/// Elements of a head whose values two warps hold.
+/// Elements of a head whose values are divided between two warps.
 const LONG_HEAD: u32 = 256;
 
 /// Attention as one fused group.
@@ -81,11 +81,11 @@ pub(crate) struct Heads {
 /// Constants of the attentions of some layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Kind {
-    /// The rotation of queries and keys, where there is one.
+    /// The rotation of queries and keys, if there is one.
     pub(crate) rotation: Option<Rotation>,
-    /// The last positions that are attended to, where these are not all.
+    /// The number of last positions that are attended to, unless all are.
     pub(crate) window: Option<u32>,
-    /// The bound of the scores, where there is one.
+    /// The soft cap on the scores, if there is one.
     pub(crate) cap: Option<f32>,
 }
 
@@ -96,7 +96,7 @@ pub(crate) struct Rotation {
     pub(crate) freqs: TensorId,
     /// Scale of rotated values.
     pub(crate) scale: f32,
-    /// Elements of a head that are rotated, the first ones.
+    /// Number of leading elements of a head that are rotated.
     pub(crate) turned: u32,
 }
 
@@ -160,10 +160,10 @@ impl FusedGroup for Attention {
 }
 
 impl Attention {
-    /// Returns it, if the plan may have it beside `others`.
+    /// Returns it, if a plan may contain it beside `others`.
     ///
     /// # Errors
-    /// The reason why not.
+    /// The reason why it may not.
     fn beside<'o>(self, others: impl Iterator<Item = &'o Self>) -> Result<Self, String> {
         let mut kinds: Vec<Kind> = Vec::new();
         for other in others {
@@ -334,7 +334,7 @@ fn capped_at(flow: &Flow<'_>, at: usize) -> Option<f32> {
 }
 
 impl Heads {
-    /// Why the fast code does not compute attentions of these sizes.
+    /// The reason why the fast code does not support attentions of these sizes.
     fn refused(&self, schedule: &Schedule) -> Option<String> {
         let ([kv_heads, _, head_dim], heads) = (self.cache, self.count);
         let whole = head_dim > 0 && head_dim.is_multiple_of(HEAD_TILE);
@@ -363,7 +363,7 @@ impl Heads {
 }
 
 impl Kind {
-    /// Why the fast code does not compute attentions of this kind.
+    /// The reason why the fast code does not support attentions of this kind.
     fn refused(&self, head_dim: u32) -> Option<String> {
         let Rotation { turned, .. } = self.rotation?;
         if !turned.is_multiple_of(4) || turned > head_dim {

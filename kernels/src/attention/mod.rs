@@ -45,7 +45,7 @@ use softmax::softmax;
 /// al., GQA, 2023; Vaswani et al., Attention Is All You Need, 2017, section 3.2.1.
 ///
 /// # Panics
-/// When the shapes do not match or the position is outside the cache.
+/// If the shapes do not match or the position is outside the cache.
 #[instruction(
     op = "attention",
     shape = "q: [Q], k: [G, C, D], v: [G, C, D] -> y: [Q]",

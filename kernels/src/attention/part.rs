@@ -20,14 +20,14 @@ const NOTHING: f32 = f32::MIN;
 /// partial[h] = sum over t of exp(s[t] - lse[h]) * v[t]
 /// ```
 ///
-/// A split without positions yields 0 and the lowest finite f32. [`super::combine_splits`] joins
+/// A split without positions yields 0 and the lowest finite f32. [`super::combine_splits`] merges
 /// the results.
 ///
 /// `q: [G * P * D]` f32 of `G` key/value heads with `group = P` query heads each; `k`, `v`: `[G, C,
 /// D]`; `partial: [G * P, 1, D]`, `lse: [G * P, 1]` f32. Source: Dao et al., Flash-Decoding, 2023.
 ///
 /// # Panics
-/// When the shapes do not match, or `run` or `splits` is 0.
+/// If the shapes do not match, or `run` or `splits` is 0.
 #[instruction(
     op = "attention_part",
     shape = "q: [G*P*D], k: [G, C, D], v: [G, C, D], group: P, run: RUN, splits: SPLITS, split: SPLIT, window: WINDOW \
@@ -56,7 +56,7 @@ pub fn attention_part(
 /// `cap` above 0. The other operands are the same. Source: Gemma Team, Gemma 2, 2024, section 2.
 ///
 /// # Panics
-/// As [`attention_part`].
+/// As for [`attention_part`].
 #[instruction(
     op = "attention_part",
     shape = "q: [G*P*D], k: [G, C, D], v: [G, C, D], group: P, run: RUN, splits: SPLITS, split: SPLIT, window: WINDOW \
@@ -90,7 +90,7 @@ struct Deal {
     split: usize,
 }
 
-/// Attends to the part of `positions` in a split, with scores that `score` makes of the inner
+/// Attends to the part of `positions` in a split, with scores that `score` computes from the inner
 /// products.
 fn attend_part(
     q: &Tensor,

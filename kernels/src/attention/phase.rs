@@ -19,10 +19,10 @@ use std::ops::Range;
 
 /// Positions per cache block.
 pub const BLOCK: u32 = 64;
-/// Head dims that one warp combines. The last slice of a head is shorter where heads are not whole
-/// slices.
+/// Number of elements of a head that one warp combines. The last slice of a head is shorter if the
+/// head is not whole slices.
 pub const SLICE: u32 = 32;
-/// Splits per warp of a team that joins a slice.
+/// Splits per warp of a team that merges a slice.
 const LOOK: u32 = 8;
 
 /// Attention of a layer. Each worker has one kv head over one split of the cache.
@@ -48,7 +48,7 @@ pub struct LayerBuffers {
     pub qkv: [BufferId; 3],
     /// The caches, one slice per split.
     pub caches: [BufferId; 2],
-    /// The results of the splits, where there are splits.
+    /// The results of the splits, if there are several.
     pub parts: Option<Partials>,
     /// The attention output.
     pub attended: BufferId,
@@ -57,7 +57,7 @@ pub struct LayerBuffers {
 }
 
 impl LayerBuffers {
-    /// Returns what the records of a layer's attention have in common.
+    /// Returns the fields that the records of a layer's attention share.
     pub(super) fn record(&self, encoder: &Encoder<'_>, layer: usize) -> Record {
         let [queries, keys] = self.head_norms.map_or([None; 2], |norms| norms.map(Some));
         Record {
@@ -124,14 +124,14 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(
     Ok(())
 }
 
-/// Returns queries, keys and values as attention reads them: where all heads of queries or of keys
-/// have one norm, from phases that compute it.
+/// Returns queries, keys and values as attention reads them: if all heads of queries or of keys
+/// share one norm, from the phases that compute it.
 pub(super) fn normed(attention: &Attention, planner: &mut Planner<'_>) -> [BufferId; 3] {
     let from = attention.qkv.map(|value| planner.known(value));
     let Some(Norms::Whole(norms)) = attention.norms else { return from };
     let layer = planner.plan.shared.entry::<Decoder>().layers.len();
     let [q_norm, k_norm] = norms.map(|norm| Some(NormBy::RootMean(planner.known(norm))));
-    // One after the other in memory, as those of the projection.
+    // Contiguous in memory, like those of the projection.
     let to = ["queries", "keys", "values"];
     let mut of_value = from.into_iter();
     let to = to.map(|what| {
@@ -144,8 +144,8 @@ pub(super) fn normed(attention: &Attention, planner: &mut Planner<'_>) -> [Buffe
     to
 }
 
-/// Returns the buffers of a layer with these queries, keys and values, these caches, and `parts`
-/// where there are splits.
+/// Returns the buffers of a layer with these queries, keys and values, these caches, and `parts` if
+/// there are splits.
 pub(super) fn buffers(
     attention: &Attention,
     planner: &mut Planner<'_>,
@@ -222,7 +222,7 @@ fn merging(plan: &Plan, layer: usize, works: &[Work]) -> Vec<Range<u32>> {
     parts
 }
 
-/// The slices of so many heads.
+/// The number of slices of `heads` heads.
 pub(super) fn slices(heads: u32, head_dim: u32) -> u32 {
     heads * head_dim.div_ceil(SLICE)
 }
@@ -417,7 +417,8 @@ mod times {
     pub(super) const ATTEND: [f64; 2] = [343.4, 153.3];
     /// A turn: each warp takes 16 positions, per 64 elements of a head.
     pub(super) const TURN: f64 = 1682.6;
-    /// Elements of a head from which a turn takes no longer: Gemma 3's heads of 256, traced.
+    /// Number of elements of a head beyond which a turn takes no longer: from a trace of Gemma 3's
+    /// heads of 256.
     pub(super) const LONG: u32 = 128;
     /// Joining the outputs of all warps. With less than one block in the cache only few warps have
     /// any.

@@ -1,5 +1,5 @@
-//! Phases of attention for steps of rows: append, attend and, where the positions are in splits, as
-//! in narrow steps and some long ones, join.
+//! Phases of attention for steps of rows: append, attend and, if the positions are in splits, as in
+//! narrow steps and some long ones, merge.
 
 use super::division::Division;
 use super::form::{AttentionForm, cache_of, first_alike};
@@ -36,7 +36,7 @@ pub struct AttendRows {
     pub layer: usize,
 }
 
-/// Attention of a block of rows to a part of their positions, a kv head a task.
+/// Attention of a block of rows to a part of their positions, one kv head per task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlockParts {
     /// The layer.
@@ -60,7 +60,7 @@ pub struct JoinParts {
 /// Adds the phases of an attention with rows.
 ///
 /// # Errors
-/// Where there are more key heads than workers.
+/// If there are more key heads than workers.
 pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(), Unsupported> {
     let context = planner.plan.sizes.context;
     let decoder = planner.plan.shared.entry::<Decoder>().clone();
@@ -121,8 +121,8 @@ fn cached(cache: BufferId, head: u32, head_dim: u32, read_from: Option<Bound>) -
     Operand { buffer: cache, region, access, early: false, routed: None }
 }
 
-/// Adds the calls that norm and rotate heads of a layer for some rows, where it does. Returns the
-/// result.
+/// Adds the calls that normalise and rotate heads of a layer for some rows, if the layer does so.
+/// Returns the result.
 fn turned(
     task: &mut TaskCalls<'_>,
     layer: &LayerBuffers,

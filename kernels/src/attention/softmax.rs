@@ -1,7 +1,7 @@
 //! The softmax of scores, with the widest vector registers of the machine.
 //!
-//! What is rounded and in which order is fixed, so a result does not depend on the machine: element
-//! `i` is added to lane `i mod 16`, then lanes 8, 4, 2 and 1 apart are added.
+//! The order of rounding is fixed, so a result does not depend on the machine: element `i` is added
+//! to lane `i mod 16`, then lanes 8, 4, 2 and 1 apart are added.
 
 use crate::dot::Level;
 
@@ -78,7 +78,7 @@ fn largest(scores: &[f32]) -> f32 {
     lanes.into_iter().fold(f32::NEG_INFINITY, larger)
 }
 
-/// `exp(x)` of a number that is not above 0, within 2 units in the last place; 0 where it is not a
+/// `exp(x)` of a number that is not above 0, within 2 units in the last place; 0 if it is not a
 /// normal number. Source: Moshier, Cephes, `expf`.
 #[inline(always)]
 fn exponential(x: f32) -> f32 {

@@ -35,7 +35,7 @@ const NOTHING: f32 = f32::MIN;
 /// `partial: [G * P, S, D]`, `lse: [G * P, S]` f32. Source: Dao et al., Flash-Decoding, 2023.
 ///
 /// # Panics
-/// When the shapes do not match, `run` or `splits` is 0, or a position is outside its split's rows.
+/// If the shapes do not match, `run` or `splits` is 0, or a position is outside its split's rows.
 #[instruction(
     op = "attention_split",
     shape = "q: [G*P*D], k: [G*D], v: [G*D], freqs: [R], keys: [G, S, C, D], values: [G, S, C, D], group: P, run: RUN, \
@@ -69,10 +69,10 @@ pub fn attention_split(
 
 /// Computes [`attention_split`] of queries and keys that are not rotated.
 ///
-/// The operands that there are are the same.
+/// The operands that it has are the same.
 ///
 /// # Panics
-/// As [`attention_split`].
+/// As for [`attention_split`].
 #[instruction(
     op = "attention_split",
     shape = "q: [G*P*D], k: [G*D], v: [G*D], keys: [G, S, C, D], values: [G, S, C, D], group: P, run: RUN, \
@@ -106,7 +106,7 @@ pub fn unturned_attention_split(
 /// `cap` above 0. The other operands are the same. Source: Gemma Team, Gemma 2, 2024, section 2.
 ///
 /// # Panics
-/// As [`attention_split`].
+/// As for [`attention_split`].
 #[instruction(
     op = "attention_split",
     shape = "q: [G*P*D], k: [G*D], v: [G*D], freqs: [R], keys: [G, S, C, D], values: [G, S, C, D], group: P, run: RUN, \
@@ -145,7 +145,7 @@ pub fn capped_attention_split(
 /// `q_norm`, `k_norm`: `[D]` f32, f16 or bf16. The other operands are the same.
 ///
 /// # Panics
-/// As [`attention_split`].
+/// As for [`attention_split`].
 #[instruction(
     op = "attention_split",
     shape = "q: [G*P*D], k: [G*D], v: [G*D], q_norm: [D], k_norm: [D], freqs: [R], keys: [G, S, C, D], \
@@ -189,7 +189,7 @@ pub fn normed_attention_split(
 /// its own.
 ///
 /// # Panics
-/// When the shapes do not match.
+/// If the shapes do not match.
 #[instruction(
     op = "combine_splits",
     shape = "partial: [H, S, D], lse: [H, S] -> y: [H*D]",

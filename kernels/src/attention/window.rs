@@ -5,13 +5,13 @@ use amk::prelude::*;
 use core::ops::Range;
 
 /// [`attention`](super::attention) over the last `window` positions, `pos - window + 1..=pos`, or
-/// all where there are fewer.
+/// all if there are fewer.
 ///
 /// `q: [Q]` f32 of `H = Q / D` heads; `k: [G, C, D]`, `v: [G, C, D]` f32; `y: [Q]` f32. Source:
 /// Beltagy et al., Longformer, 2020, section 3.1; `sliding_window` of `MistralAttention`.
 ///
 /// # Panics
-/// When the shapes do not match or the position is outside the cache.
+/// If the shapes do not match or the position is outside the cache.
 #[instruction(
     op = "window_attention",
     shape = "q: [Q], k: [G, C, D], v: [G, C, D], window: W -> y: [Q]",
@@ -30,7 +30,7 @@ pub fn window_attention(q: &Tensor, k: &State, v: &State, scale: f32, window: us
 /// f32. Source: Gemma Team, Gemma 2, 2024, section 2; `attn_logit_softcapping`.
 ///
 /// # Panics
-/// When the shapes do not match or the position is outside the cache.
+/// If the shapes do not match or the position is outside the cache.
 #[instruction(
     op = "capped_attention",
     shape = "q: [Q], k: [G, C, D], v: [G, C, D], window: W -> y: [Q]",

@@ -22,7 +22,7 @@ pub(crate) const BEST: RecordKind = RecordKind {
 pub(crate) const PROBE: RecordKind =
     RecordKind { dispatch: |plan| one_row(plan, "probe"), ..RecordKind::new("PROBE", probe) };
 
-/// Records that choose the token, with rows those of some rows.
+/// Records that choose a token; with rows, the tokens of some rows.
 pub(crate) const CHOOSE: RecordKind = RecordKind {
     dispatch: |plan| one_row(plan, "choose").or_else(|| Some("choose_rows(w, r)".to_owned())),
     ..RecordKind::new("CHOOSE", choose)
@@ -187,7 +187,7 @@ fn choose<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> 
     Ok(vec![DecodedCall::new("amk_kernels::choose", operands)])
 }
 
-/// Tokens after rows, which go to the one output beside the logits.
+/// The tokens after rows, which go to the only output besides the logits.
 fn choose_rows<'p>(record: &Record, places: &Places<'p>) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "row"])?;
     let (program, logits) = (places.program, places.image.logits);

@@ -43,7 +43,7 @@ const MOST_TOKENS: usize = 1 << 24;
 /// `shares: [1, 3]`, 0 under greedy decoding.
 ///
 /// # Panics
-/// When a token is 2^24 or more.
+/// If a token is 2^24 or more.
 #[instruction(
     op = "best",
     shape = "logits: [N], first: F -> (best: [1, 2], shares: [1, 3])",

@@ -1,4 +1,4 @@
-//! What the choice of rows' tokens shares with its CUDA code, in programs with rows.
+//! The structs that the choice of rows' tokens shares with its CUDA code, in programs with rows.
 
 use super::draw::params;
 use crate::abi::DrawParams;

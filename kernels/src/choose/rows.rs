@@ -1,8 +1,8 @@
 //! The phase that chooses the tokens after the rows of a step.
 //!
 //! Each row has one worker, which reads all of the row's logits. In the program the choice is
-//! greedy; how a row draws comes with its step ([`amk::rows::Choice`]). A row whose logits are
-//! asked for, or whose search ends without a token, is left to the host.
+//! greedy; the parameters of a row's draw are data of the step ([`amk::rows::Choice`]). A row whose
+//! logits are requested, or whose search ends without a token, is left to the host.
 
 use super::phase::CHOOSE;
 use amk::ir::{BufferId, BufferKind, DType, Exchange};

@@ -7,7 +7,7 @@ use crate::encoding::{Blocks, GROUP};
 /// Decodes whole blocks.
 ///
 /// # Panics
-/// When there are not as many elements as the blocks have.
+/// If there are not as many elements as the blocks have.
 pub(crate) fn decode<const BYTES: usize, B: Blocks<BYTES>>(blocks: &[u8], out: &mut [f32]) {
     assert_eq!(blocks.len() * GROUP * B::GROUPS, out.len() * BYTES, "elements of blocks of {BYTES} bytes");
     #[cfg(target_arch = "x86_64")]
@@ -28,7 +28,7 @@ pub(crate) fn decode<const BYTES: usize, B: Blocks<BYTES>>(blocks: &[u8], out: &
 /// bytes apart.
 ///
 /// # Panics
-/// When `rows` ends before the last row, or a row is not as long as `x`.
+/// If `rows` ends before the last row, or a row is not as long as `x`.
 pub(crate) fn block_products<const BYTES: usize, B: Blocks<BYTES>>(
     x: &[f32],
     rows: &[u8],
@@ -50,14 +50,14 @@ pub(crate) fn block_products<const BYTES: usize, B: Blocks<BYTES>>(
     products_of::<BYTES, B>(Plain, x, rows, stride, out);
 }
 
-/// Whether there are registers of 16 lanes, with operations on bytes.
+/// Whether there are 16-lane registers with byte operations.
 #[cfg(target_arch = "x86_64")]
 fn has_avx512() -> bool {
     use std::arch::is_x86_feature_detected as has;
     has!("avx512f") && has!("avx512bw") && has!("avx512vl") && has!("avx512dq") && has!("f16c")
 }
 
-/// Whether there are registers of 8 lanes.
+/// Whether there are 8-lane registers.
 #[cfg(target_arch = "x86_64")]
 fn has_avx2() -> bool {
     use std::arch::is_x86_feature_detected as has;

@@ -9,7 +9,7 @@ pub(crate) enum Level {
     /// 16 of 8 lanes, with fused multiply-add.
     #[cfg(target_arch = "x86_64")]
     Avx2,
-    /// As the target has them: the aarch64 baseline includes vectors and fused multiply-add.
+    /// The target's baseline: on aarch64 it includes vectors and fused multiply-add.
     Plain,
 }
 

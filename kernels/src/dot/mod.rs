@@ -75,7 +75,7 @@ impl Element for f16 {
 /// Returns the inner product of two vectors.
 ///
 /// # Panics
-/// When their lengths differ.
+/// If their lengths differ.
 pub(crate) fn dot(x: &[f32], y: &[f32]) -> f32 {
     assert_eq!(x.len(), y.len(), "the inner product of vectors of different lengths");
     let mut out = [0.0];
@@ -83,11 +83,11 @@ pub(crate) fn dot(x: &[f32], y: &[f32]) -> f32 {
     out[0]
 }
 
-/// Computes `out[r, n] = sum over k of xs[r, k] * w[n, k]` for so many vectors, one after the other
-/// in `xs`, with inputs as the weight takes them.
+/// Computes `out[r, n] = sum over k of xs[r, k] * w[n, k]` for `vectors` vectors, stored one after
+/// the other in `xs`, with inputs in the form that the weight takes.
 ///
 /// # Panics
-/// When `w` is not a matrix, or `out` has not an element for each of its rows and each vector.
+/// If `w` is not a matrix, or `out` does not have an element for each of its rows and each vector.
 pub(crate) fn weight_products(xs: &[f32], vectors: usize, w: &Weight, out: &mut [f32]) {
     let (rows, stride) = w.matrix();
     match (w.inputs(), rows, vectors) {
@@ -103,10 +103,10 @@ pub(crate) fn weight_products(xs: &[f32], vectors: usize, w: &Weight, out: &mut 
 }
 
 /// Computes the inner products of a vector with `out.len()` rows, whose first elements are `stride`
-/// apart in `rows`; of blocks, whole rows of them.
+/// apart in `rows`; for blocks, rows of whole blocks.
 ///
 /// # Panics
-/// When `rows` ends before the last row.
+/// If `rows` ends before the last row.
 pub(crate) fn products(x: &[f32], rows: Row<'_>, stride: usize, out: &mut [f32]) {
     match rows {
         Row::F32(rows) => dispatch(x, rows, stride, out),
@@ -192,7 +192,7 @@ fn sums<const W: usize, E: Element>(x: &[f32], rows: &[E], stride: usize) -> [Su
         *row = &rows[number * stride..][..x.len()];
     }
     let (chunks, rest) = x.as_chunks::<LANES>();
-    // Apart: the variable index below would take the lanes out of registers here, too.
+    // Separate: the variable index below would move the lanes out of registers here too.
     if rest.is_empty() {
         return all_quarters(&chunk_lanes(chunks, &each));
     }
@@ -244,7 +244,7 @@ fn quarters(lanes: &[f32; LANES]) -> Sums {
 /// rounding per term, in order of `t`. The rows come in runs of several, as a state gives them.
 ///
 /// # Panics
-/// When there are more rows of `out.len()` elements than factors.
+/// If there are more rows of `out.len()` elements than factors.
 pub(crate) fn combine<'r>(factors: &[f32], runs: impl IntoIterator<Item = &'r [f32]>, out: &mut [f32]) {
     out.fill(0.0);
     let mut rest = factors;

@@ -1,9 +1,9 @@
 //! Inner products of many vectors with the rows of a matrix, which is read once.
 //!
 //! The bits are those of [`super::products`] for each vector. Sixteen rows are side by side in a
-//! register, and a vector's elements pass by one after the other: lanes of a register never meet.
-//! For that a panel of rows is widened to f32, and rows and vectors are packed in the order in
-//! which they are read.
+//! register, and the elements of a vector are processed one after the other, so the lanes of a
+//! register never interact. For this, a panel of rows is widened to f32, and rows and vectors are
+//! packed in the order in which they are read.
 
 use super::fold::Sums;
 use super::rows::Out;
@@ -75,7 +75,7 @@ impl Level {
     }
 }
 
-/// Memory of a thread: 8 rows or vectors as they are, then all as they are read.
+/// Memory of a thread: 8 unpacked rows or vectors, then all in packed order.
 #[derive(Default)]
 struct Panel {
     wide: Vec<f32>,
@@ -118,8 +118,8 @@ pub(super) fn products(
     })
 }
 
-/// Places of a leaf's elements. An odd number keeps those of neighbouring leaves out of the same
-/// sets of the caches.
+/// The stride of a leaf's elements. An odd number keeps the elements of neighbouring leaves out of
+/// the same cache sets.
 fn pitch(len: usize) -> usize {
     len.div_ceil(LANES) | 1
 }
@@ -271,7 +271,7 @@ mod avx {
         super::multiply::<W, 2>(vectors, rows, out);
     }
 
-    /// Packs 8 rows, 8 elements at a time where chunks are whole.
+    /// Packs 8 rows, 8 elements at a time if chunks are whole.
     #[target_feature(enable = "avx")]
     pub(super) fn turn(wide: &[f32], len: usize, mut to: Turned<'_>) {
         let whole = len / LANES * LANES;

@@ -1,24 +1,24 @@
 //! Inner products of several vectors with the rows of a matrix, which is read once.
 //!
 //! The bits are those of [`super::products`] for each vector. A block of the matrix is widened to
-//! f32 and stays in the nearest caches, while the vectors pass by a few at a time. The sums of a
-//! few pairs are kept in registers, 16 lanes at a time: lanes do not meet before the end. Many
-//! vectors pass by packed panels ([`super::panels`]).
+//! f32 and stays in the nearest caches, while the vectors are processed a few at a time. The sums
+//! of a few pairs are kept in registers, 16 lanes at a time: lanes are not combined before the end.
+//! Many vectors use packed panels ([`super::panels`]).
 
 use super::fold::{self, Fold, Plain, Sums};
 use super::{Element, LANES, Level, gathered, panels};
 use amk::tensor::Row;
 
-/// Rows of the matrix that are widened at a time.
+/// Number of rows of the matrix that are widened at a time.
 const BLOCK: usize = 16;
 /// Lanes of the sums that are in registers.
 const PART: usize = 16;
 
-/// Computes `out[r, n] = sum over k of xs[r, k] * rows[n, k]` for vectors of `len` elements, one
-/// after the other in `xs`, and `count` rows whose first elements are `stride` apart.
+/// Computes `out[r, n] = sum over k of xs[r, k] * rows[n, k]` for vectors of `len` elements, stored
+/// one after the other in `xs`, and `count` rows whose first elements are `stride` apart.
 ///
 /// # Panics
-/// When `rows` ends before the last row, or `out` has not `count` elements for each vector.
+/// If `rows` ends before the last row, or `out` does not have `count` elements for each vector.
 pub(crate) fn products_of_rows(
     xs: &[f32],
     len: usize,
@@ -48,7 +48,7 @@ fn elements<E: Element>(rows: &[E], stride: usize) -> impl Fn(usize, &mut [f32])
     move |row, wide| widen(&rows[row * stride..][..wide.len()], wide)
 }
 
-/// All products, where `widen` decodes a row to f32.
+/// Computes all products; `widen` decodes a row to f32.
 fn by_blocks(xs: &[f32], len: usize, widen: impl Fn(usize, &mut [f32]), count: usize, out: &mut [f32]) {
     let vectors = xs.len() / len.max(1);
     let done = if vectors < panels::MANY { 0 } else { panels::products(Level::best(), xs, len, &widen, count, out) };
@@ -68,7 +68,7 @@ fn widen<E: Element>(row: &[E], wide: &mut [f32]) {
     to_rest.iter_mut().zip(rest).for_each(|(to, element)| *to = element.widen_one());
 }
 
-/// The results, of which a block writes the columns from `first` on.
+/// The results; a block writes the columns from `first` on.
 pub(super) struct Out<'a> {
     pub all: &'a mut [f32],
     pub count: usize,
@@ -216,7 +216,7 @@ fn add_rest<const W: usize, const X: usize>(
 fn part_of<const W: usize, const X: usize>(xs: &[Chunks<'_>; X], ws: &[Chunks<'_>; W], part: usize) -> [[Sums; X]; W] {
     let whole = xs[0].len();
     let (mut x_rows, mut w_rows) = (*xs, *ws);
-    // Of equal lengths, as the compiler then knows.
+    // Of equal lengths, so that the compiler knows it.
     x_rows.iter_mut().chain(&mut w_rows).for_each(|row| *row = &row[..whole]);
     let mut sums = [[[0.0f32; PART]; X]; W];
     for chunk in 0..whole {

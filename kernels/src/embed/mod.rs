@@ -10,7 +10,7 @@ use amk::prelude::*;
 /// `torch.nn.Embedding`.
 ///
 /// # Panics
-/// When the table is not a matrix or does not have the row.
+/// If the table is not a matrix or does not have the row.
 #[instruction(
     op = "embed",
     shape = "table: [V, K], token: [1] -> y: [K]",

@@ -133,7 +133,7 @@ fn encode_nonlinear(elements: &[f32; GROUP], block: &mut [u8; 18]) {
     set_nibbles(&mut block[2..], elements.map(|x| nearest(&VALUES, Nonlinear::BIAS, scale, x)));
 }
 
-/// As gguf-py: the largest magnitude is from 4 to 8 times the scale.
+/// Like gguf-py: the largest magnitude is from 4 to 8 times the scale.
 fn encode_microscaled(elements: &[f32; GROUP], block: &mut [u8; 17]) {
     let exponent = extreme(elements).abs().to_bits() >> 23;
     block[0] = exponent.saturating_sub(2) as u8;
@@ -141,8 +141,8 @@ fn encode_microscaled(elements: &[f32; GROUP], block: &mut [u8; 17]) {
     set_nibbles(&mut block[1..], elements.map(|x| nearest(&TWICE_E2M1, Microscaled::BIAS, half, x)));
 }
 
-// A device looks the low three bits of a code up in two tables at once. Which one counts is the
-// high bit, which is the low one of the format there, so that values of one sign share a place. The
+// A device looks the low three bits of a code up in two tables at once. The high bit selects
+// between them; in that format it is the low bit, so that values of one sign are together. The
 // codes are in the order of bytes.
 coded_block!(
     Nonlinear,

@@ -32,7 +32,7 @@ fn quants(high: &[u8], low: &[u8]) -> [i32; GROUP] {
     let high = u32::from_le_bytes([high[0], high[1], high[2], high[3]]);
     let (low, mut quants) = (nibbles(low), [0; GROUP]);
     for (i, quant) in quants.iter_mut().enumerate() {
-        // As wide as the bits' own number, for vectors.
+        // As wide as the integer of the bits, so that it vectorises.
         *quant = i32::from(low[i]) + if high & 1 << i == 0 { 0 } else { 16 };
     }
     quants
@@ -128,7 +128,7 @@ impl IntegerBlocks<24> for Affine {
     }
 }
 
-/// As GGML's `quantize_row_q5_0_ref`.
+/// Like GGML's `quantize_row_q5_0_ref`.
 fn encode_symmetric(elements: &[f32; GROUP], block: &mut [u8; 22]) {
     let d = extreme(elements) / -16.0;
     set_half(block, 0, d);
@@ -136,7 +136,7 @@ fn encode_symmetric(elements: &[f32; GROUP], block: &mut [u8; 22]) {
     set_quants(&mut block[2..], elements.map(|x| ((x * inverse + 16.5) as u8).min(31)));
 }
 
-/// As GGML's `quantize_row_q5_1_ref`.
+/// Like GGML's `quantize_row_q5_1_ref`.
 fn encode_affine(elements: &[f32; GROUP], block: &mut [u8; 24]) {
     let (low, high) = elements.iter().fold((f32::MAX, f32::MIN), |(low, high), &x| (low.min(x), high.max(x)));
     let d = (high - low) / 31.0;

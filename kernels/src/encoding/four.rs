@@ -109,7 +109,7 @@ impl IntegerBlocks<20> for Affine {
     nibble_lanes!(20, 4, two_half_factors);
 }
 
-/// As GGML's `quantize_row_q4_0_ref`.
+/// Like GGML's `quantize_row_q4_0_ref`.
 fn encode_symmetric(elements: &[f32; GROUP], block: &mut [u8; 18]) {
     let d = extreme(elements) / -8.0;
     set_half(block, 0, d);
@@ -117,7 +117,7 @@ fn encode_symmetric(elements: &[f32; GROUP], block: &mut [u8; 18]) {
     set_nibbles(&mut block[2..], elements.map(|x| ((x * inverse + 8.5) as u8).min(15)));
 }
 
-/// As GGML's `quantize_row_q4_1_ref`.
+/// Like GGML's `quantize_row_q4_1_ref`.
 fn encode_affine(elements: &[f32; GROUP], block: &mut [u8; 20]) {
     let (low, high) = elements.iter().fold((f32::MAX, f32::MIN), |(low, high), &x| (low.min(x), high.max(x)));
     let d = (high - low) / 15.0;

@@ -1,5 +1,5 @@
-//! Rounding to blocks with scales of one's choice: `encode` of an encoding takes the scales that
-//! follow from each block alone; who knows more of the elements chooses better ones.
+//! Rounding to blocks with chosen scales: `encode` of an encoding uses the scales that follow from
+//! each block alone; with more information about the elements, better scales can be chosen.
 
 use super::{GROUP, GroupCodes, GroupFormat, five, four};
 use amk::encoding::Encoding;
@@ -127,8 +127,8 @@ impl Codes {
 }
 
 impl Grid {
-    /// The grid of an encoding; `None` where its blocks have more than one scale, or zeros, or
-    /// codes that are not integers.
+    /// Returns the grid of an encoding; `None` if its blocks have more than one scale, zero points,
+    /// or codes that are not integers.
     pub fn of(encoding: &Encoding) -> Option<Self> {
         let blocks = || BLOCKS.into_iter().find(|(name, _)| *name == encoding.name).map(|(_, grid)| grid);
         GroupFormat::of(encoding).map_or_else(blocks, Self::of_groups)
@@ -148,7 +148,7 @@ impl Grid {
         }
     }
 
-    /// The nearest scale, or minimum, that a block stores.
+    /// The nearest scale, or minimum, that a block can store.
     pub fn stored(&self, value: f32) -> f32 {
         self.scale.nearest(value)
     }
@@ -175,7 +175,7 @@ impl Grid {
     /// Writes a block.
     ///
     /// # Panics
-    /// When the codes and the block are not those of one block.
+    /// If the lengths of the codes and the block are not those of one block.
     pub fn join(&self, step: Step, codes: &[i32], block: &mut [u8]) {
         let (scale, rest) = block.split_at_mut(self.scale.bytes());
         self.scale.write(step.scale, scale);
@@ -189,10 +189,10 @@ impl Grid {
         }
     }
 
-    /// Takes a block apart: the inverse of [`Self::join`].
+    /// Splits a block into scale and codes: the inverse of [`Self::join`].
     ///
     /// # Panics
-    /// When the codes and the block are not those of one block.
+    /// If the lengths of the codes and the block are not those of one block.
     pub fn split(&self, block: &[u8], codes: &mut [i32]) -> Step {
         let (scale, rest) = block.split_at(self.scale.bytes());
         let (minimum, rest) = rest.split_at(if self.minimum { self.scale.bytes() } else { 0 });

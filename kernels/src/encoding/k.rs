@@ -354,7 +354,7 @@ impl IntegerBlocks<210> for Six {
     }
 }
 
-/// Rounds to the nearest number of a block whose groups reach from their least element, or 0, to
+/// Rounds to the nearest values of a block whose groups range from their smallest element, or 0, to
 /// their largest. GGML searches for scales with smaller squared errors.
 fn encode_scaled<const BYTES: usize, B: Coded>(elements: &[f32; 256], block: &mut [u8; BYTES]) {
     let most = f32::from((1u8 << B::BITS) - 1);
@@ -377,8 +377,8 @@ fn encode_scaled<const BYTES: usize, B: Coded>(elements: &[f32; 256], block: &mu
     }
 }
 
-/// Rounds to the nearest number of a block whose scales reach to the largest magnitudes of 16
-/// elements each.
+/// Rounds to the nearest values of a block whose scales are set by the largest magnitude of each 16
+/// elements.
 fn encode_six(elements: &[f32; 256], block: &mut [u8; 210]) {
     let halves = elements.as_chunks::<16>().0;
     let reach = |half: &[f32; 16]| extreme(half) / -32.0;

@@ -16,7 +16,7 @@ pub struct Place {
     pub mask: u8,
 }
 
-/// Where the codes of half a group are.
+/// The places of the codes of half a group.
 #[derive(Clone, Copy)]
 pub struct Places {
     /// Their lower bits.
@@ -54,7 +54,7 @@ pub trait Lanes: Copy {
     fn ints(self, ints: [u32; ROWS]) -> Self::Ints;
     /// The four words of each row's 16 bytes, the first byte of a word the lowest.
     fn words(self, bytes: &[&[u8; 16]; ROWS]) -> [Self::Ints; 4];
-    /// Shifts to the right, then leaves the bits of the mask.
+    /// Shifts right, then keeps the bits of the mask.
     fn bits(self, ints: Self::Ints, shift: u32, mask: u32) -> Self::Ints;
     /// The bits of either.
     fn or(self, a: Self::Ints, b: Self::Ints) -> Self::Ints;
@@ -113,7 +113,7 @@ pub(super) fn half_factors<const BYTES: usize, L: Lanes>(
     factors[0] = Factors { scales: [scale; 2], addend: scale };
 }
 
-/// Factors of blocks of one group with two binary16 in front, the addend behind the scale.
+/// Factors of blocks of one group that begin with two binary16 numbers, the scale and the addend.
 #[inline(always)]
 pub(super) fn two_half_factors<const BYTES: usize, L: Lanes>(
     lanes: L,

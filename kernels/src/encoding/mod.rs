@@ -1,5 +1,5 @@
-//! Encodings in blocks: GGML's (llama.cpp, `ggml-common.h` and the `dequantize_row_*` functions of
-//! `ggml-quants.c`) and those of folders, by groups.
+//! Block encodings: GGML's (llama.cpp, `ggml-common.h` and the `dequantize_row_*` functions of
+//! `ggml-quants.c`), and the group encodings of folders.
 //!
 //! GGML's are little endian; `d`, `m` and `dmin` are binary16; products are formed in f32 in GGML's
 //! order, so decoded values are bit-identical to GGML's.
@@ -42,15 +42,15 @@ pub trait Blocks<const BYTES: usize>: 'static {
     /// becomes vector code.
     fn group(block: &[u8; BYTES], group: usize) -> [f32; GROUP];
 
-    /// Why a block is none of a weight.
+    /// Checks whether a block can belong to a weight.
     ///
     /// # Errors
-    /// The defect, after the words "block N of NAME".
+    /// The defect, to follow the words "block N of NAME".
     fn check(block: &[u8; BYTES]) -> Result<(), &'static str>;
 }
 
-/// Blocks whose elements are affine in integers: with `h` the half of a group that an element is
-/// in,
+/// Blocks whose elements are affine in integers: with `h` the half of its group that contains the
+/// element,
 ///
 /// ```text
 /// element = scales[h] * (code - BIAS) + addend                   or TABLE[code] for the code
@@ -60,11 +60,11 @@ pub trait Blocks<const BYTES: usize>: 'static {
 /// inputs that were rounded to bytes ([`amk::tensor::Inputs::Q8`]). All functions are inlined into
 /// loops over blocks, as [`Blocks::group`] is.
 pub trait IntegerBlocks<const BYTES: usize>: Blocks<BYTES> + Sized {
-    /// The largest code; at most 127 is faster where a processor has no sums of four products.
+    /// The largest code; at most 127 is faster if a processor has no sums of four products.
     const MOST: u8;
-    /// Where codes are numbers of bytes in a table: the table, whose bytes then take their places.
+    /// If codes are indices of bytes in a table: the table, whose bytes then replace the codes.
     const TABLE: Option<&'static [u8; 16]> = None;
-    /// What is subtracted from codes.
+    /// The number subtracted from codes.
     const BIAS: i32 = 0;
     /// Whether the halves of a group have scales of their own.
     const HALVES: bool = false;
@@ -75,20 +75,20 @@ pub trait IntegerBlocks<const BYTES: usize>: Blocks<BYTES> + Sized {
     fn codes(block: &[u8; BYTES], group: usize) -> [u8; GROUP];
     /// The scales of the halves of a group; without [`HALVES`](Self::HALVES) the first is of both.
     fn scales(block: &[u8; BYTES], group: usize) -> [f32; 2];
-    /// The addend of a group, where it has one.
+    /// The addend of a group, if it has one.
     fn addend(_: &[u8; BYTES], _: usize) -> f32 {
         0.0
     }
 
-    /// Where [`codes`](Self::codes) finds the codes of half a group, so that they are unpacked for
-    /// several rows at once; `None` where they are not bits of bytes one after the other.
+    /// The places where [`codes`](Self::codes) finds the codes of half a group, so that they can be
+    /// unpacked for several rows at once; `None` if they are not bits of consecutive bytes.
     fn places(_group: usize, _half: usize) -> Option<Places> {
         None
     }
 
-    /// The factors of each group of a block, in 16 rows at once. Each has the bits of
-    /// [`scales`](Self::scales) and [`addend`](Self::addend); what is in place of an addend that
-    /// there is not does not matter.
+    /// The factors of each group of a block, in 16 rows at once. Each is bit-identical to
+    /// [`scales`](Self::scales) and [`addend`](Self::addend); without an addend, its value does not
+    /// matter.
     #[inline(always)]
     fn factors<L: Lanes>(lanes: L, blocks: &[&[u8; BYTES]; ROWS], factors: &mut [Factors<L::Floats>]) {
         lanes::factors_of_each::<BYTES, Self, L>(lanes, blocks, factors);
@@ -120,12 +120,12 @@ pub trait Coded: 'static {
     const GROUPS: usize;
     /// Bytes of a block.
     const BLOCK: usize;
-    /// Bytes of its scales, taken apart: of the block, then of each group.
+    /// Bytes of its separated scales: those of the block, then those of each group.
     const SCALES: usize;
-    /// Bytes of them that each group has for itself.
+    /// Bytes of them that belong to each group alone.
     const OWN: usize = 0;
-    /// Where the bits of a lane's eight codes are, of codes of four bits: masks, and how far what
-    /// is there turns to the left. `CodedTile` in C++ says in which order codes are before.
+    /// The places of the bits of a lane's eight codes, for 4-bit codes: masks, and how far the
+    /// masked bits are rotated left. `CodedTile` in C++ defines the order of codes before that.
     const MOVED: &'static [(u32, u32)] = &[(u32::MAX, 0)];
 
     /// The codes of a group.
@@ -223,13 +223,13 @@ pub const fn integer_encoding<const BYTES: usize, B: IntegerBlocks<BYTES>>(name:
     Encoding { dot_q8: Some(dot::q8_products::<BYTES, B>), ..encoding::<BYTES, B>(name) }
 }
 
-/// The binary16 at byte `at`, which is finite, as [`Blocks::check`] makes sure: a few instructions
-/// that are inlined, where `f16::to_f32` asks for the processor.
+/// The binary16 at byte `at`, which is finite, as checked by [`Blocks::check`]: a few inlined
+/// instructions, whereas `f16::to_f32` detects the processor's features.
 #[inline(always)]
 pub(crate) fn half_at(block: &[u8], at: usize) -> f32 {
     let bits = i32::from(i16::from_le_bytes([block[at], block[at + 1]]));
-    // The sign, five bits of exponent and the mantissa where binary32 has them. The exponent is 112
-    // less than that of binary32; the product is right for subnormals, too.
+    // The sign, five bits of exponent and the mantissa, placed where binary32 has them. The
+    // exponent is 112 less than that of binary32; the product is also right for subnormals.
     f32::from_bits((bits << 13) as u32 & 0x8fff_e000) * f32::from_bits((112 + 127) << 23)
 }
 

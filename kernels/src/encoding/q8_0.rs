@@ -65,7 +65,7 @@ impl IntegerBlocks<34> for Bytes {
     }
 }
 
-/// As GGML's `quantize_row_q8_0_ref`.
+/// Like GGML's `quantize_row_q8_0_ref`.
 fn encode_block(elements: &[f32; GROUP], block: &mut [u8; 34]) {
     let d = extreme(elements).abs() / 127.0;
     set_half(block, 0, d);

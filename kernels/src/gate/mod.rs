@@ -41,7 +41,7 @@ amk_cuda::pointwise!(Pointwise {
 /// `Lfm2ShortConv`.
 ///
 /// # Panics
-/// When the lengths differ.
+/// If the lengths differ.
 #[instruction(
     op = "mul",
     shape = "gate: [N], x: [N] -> y: [N]",
@@ -59,7 +59,7 @@ pub fn mul(gate: &Tensor, x: &Tensor) -> Tensor {
 /// 2020 (SwiGLU); `LlamaMLP`.
 ///
 /// # Panics
-/// When the lengths differ.
+/// If the lengths differ.
 #[instruction(
     op = "silu_mul",
     shape = "gate: [N], up: [N] -> y: [N]",
@@ -77,7 +77,7 @@ pub fn silu_mul(gate: &Tensor, up: &Tensor) -> Tensor {
 /// Units, 2016, section 2; `gelu_pytorch_tanh`.
 ///
 /// # Panics
-/// When the lengths differ.
+/// If the lengths differ.
 #[instruction(
     op = "gelu_mul",
     shape = "gate: [N], up: [N] -> y: [N]",

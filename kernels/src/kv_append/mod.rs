@@ -9,7 +9,7 @@ use amk::prelude::*;
 /// `cache: [G, C, D]` f32 of `G` heads and `C` positions; `x: [G * D]` f32.
 ///
 /// # Panics
-/// When the lengths do not match or the position is outside the cache.
+/// If the lengths do not match or the position is outside the cache.
 #[instruction(
     op = "kv_append",
     shape = "cache: [G, C, D], x: [G * D]",

@@ -7,13 +7,13 @@ formula!("amk_kernels::layer_norm", layer_norm);
 formula!("amk_kernels::centred_norm", centred_norm);
 
 /// `(x[i] - mean(x)) / sqrt(mean((x - mean(x))^2) + eps)`. The mean is a sum, whose rounding counts
-/// in each difference, and that of the variance counts as a factor.
+/// in each difference; that of the variance counts as a factor.
 fn centred(x: &[f64], eps: f64) -> Vec<Exact> {
     let count = x.len() as f64;
     let mean = Exact::sum(x.iter().map(|x| x / count));
     let variance = x.iter().map(|x| (x - mean.value).powi(2)).sum::<f64>() / count;
     let scale = 1.0 / (variance + eps).sqrt();
-    // A wrong mean moves all differences, and so the variance by what they add up to.
+    // An error of the mean moves all differences, and so the variance by the sum of its effects.
     let slope = mean.magnitude * scale;
     let element = |x: &f64| {
         let value = (x - mean.value) * scale;

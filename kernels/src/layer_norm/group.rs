@@ -1,5 +1,5 @@
-//! Groups norms by the distance from the mean. Their results are stored: unlike a root mean square,
-//! a mean is no factor, so what is before a projection is a phase of its own.
+//! Groups LayerNorms. Their results are stored: unlike a root mean square, a mean is not a factor,
+//! so a LayerNorm before a projection is a phase of its own.
 
 use crate::fused::Decoder;
 use crate::rms_norm::{NormBy, Vector, norm_all};
@@ -18,7 +18,7 @@ pub(crate) struct CentredNorms;
 #[derive(Clone, Debug)]
 pub(crate) struct CentredNorm {
     calls: [usize; 1],
-    /// What is normalised.
+    /// The value to normalise.
     pub(crate) value: TensorId,
     weight: TensorId,
     bias: Option<TensorId>,

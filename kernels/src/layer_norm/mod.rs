@@ -13,7 +13,7 @@ use amk::prelude::*;
 /// Normalization, 2016; `torch.nn.LayerNorm`.
 ///
 /// # Panics
-/// When the lengths differ.
+/// If the lengths differ.
 #[instruction(
     op = "layer_norm",
     shape = "x: [N], w: [N], bias: [N] -> y: [N]",
@@ -27,13 +27,13 @@ pub fn layer_norm(x: &Tensor, w: &Weight, bias: &Weight, eps: f32) -> Tensor {
     normed.zip(&*w).zip(&*bias).map(|((x, w), bias)| w * x + bias).collect()
 }
 
-/// As [`layer_norm`] without a bias: `y[i] = w[i] * (x[i] - mean(x)) / sqrt(mean((x - mean(x))^2) +
-/// eps)`.
+/// Like [`layer_norm`] without a bias: `y[i] = w[i] * (x[i] - mean(x)) / sqrt(mean((x -
+/// mean(x))^2) + eps)`.
 ///
 /// `x: [N]` f32, `w: [N]` f32, f16 or bf16; `y: [N]` f32. Source: `CohereLayerNorm`.
 ///
 /// # Panics
-/// When the lengths differ.
+/// If the lengths differ.
 #[instruction(
     op = "centred_norm",
     shape = "x: [N], w: [N] -> y: [N]",
@@ -45,8 +45,8 @@ pub fn centred_norm(x: &Tensor, w: &Weight, eps: f32) -> Tensor {
     centred(x.data(), eps).zip(&*w.row(0).to_f32()).map(|(x, w)| w * x).collect()
 }
 
-/// `(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps)`. The square is of the differences: that of
-/// the sums loses all digits where the mean is large.
+/// `(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps)`. The differences are squared: squaring the
+/// elements themselves loses all digits if the mean is large.
 fn centred(x: &[f32], eps: f32) -> impl Iterator<Item = f32> + '_ {
     let mean = x.iter().sum::<f32>() / x.len() as f32;
     let variance = x.iter().map(|x| (x - mean) * (x - mean)).sum::<f32>() / x.len() as f32;

@@ -1,6 +1,6 @@
-//! Blocks of rows: in steps of more rows than a product of the tensor cores has columns, a few
-//! workers multiply what all of them have on their tapes, each for a block of the rows. So each has
-//! more units of weights at once, and fewer inputs.
+//! Blocks of rows: in steps of more rows than a tensor-core product has columns, several
+//! neighbouring workers multiply everything that is on their tapes, each for a block of the rows.
+//! So each has more units of weights at once, and fewer inputs.
 
 use crate::abi::{BLOCK_ROWS, most_own_rows};
 use amk::ir::schedule::Schedule;
@@ -30,7 +30,7 @@ pub(crate) fn blocks(rows: Option<u32>) -> u32 {
 /// Checks that the workers can share out the blocks of a step.
 ///
 /// # Errors
-/// Where there are fewer of them.
+/// If there are fewer of them.
 pub(super) fn check(planner: &Planner<'_>, call: usize) -> Result<(), Unsupported> {
     let (blocks, workers) = (blocks(planner.plan.rows()), planner.plan.schedule.workers);
     if workers >= blocks {
@@ -40,9 +40,9 @@ pub(super) fn check(planner: &Planner<'_>, call: usize) -> Result<(), Unsupporte
     Err(Unsupported::at(planner.flow, call, what))
 }
 
-/// Shares out a phase whose elements, `unit` of them for each unit of weights, have these on the
-/// tapes of the workers as `parts` says: each worker its part for all rows, or where there are
-/// several blocks of rows, what is on the tapes of some neighbours for one block.
+/// Divides a phase whose elements, `unit` of them per unit of weights, are on the tapes of the
+/// workers as given by `parts`: each worker gets its own part for all rows, or, if there are
+/// several blocks of rows, everything on the tapes of some neighbours for one block.
 pub(crate) fn works(plan: &Plan, parts: &[Range<u32>], unit: u32) -> Vec<Work> {
     match blocks(plan.rows()) {
         1 => parts.iter().cloned().map(Work::Rows).collect(),
@@ -50,16 +50,16 @@ pub(crate) fn works(plan: &Plan, parts: &[Range<u32>], unit: u32) -> Vec<Work> {
     }
 }
 
-/// Gives each worker a block of the rows and what is on the tapes of some neighbours.
+/// Gives each worker a block of the rows, and everything on the tapes of some neighbours.
 fn of_blocks(blocks: u32, rows: u32, parts: &[Range<u32>], unit: u32) -> Vec<Work> {
     let rows_of = |block: u32| block * BLOCK_ROWS..((block + 1) * BLOCK_ROWS).min(rows);
     let shared = neighbours(blocks, parts, unit);
     shared.map(|(elements, block, own)| Work::Block(Block { elements, rows: rows_of(block), own })).collect()
 }
 
-/// Cuts the elements into as many ranges as there are workers for `count` of each, and gives each
-/// of these a range, a number below `count`, and the elements on its own tape. The workers that are
-/// left over have no range, and only pass what is on their tapes.
+/// Divides the elements into as many ranges as there are workers for `count` of each, and gives
+/// each of these workers a range, a number below `count`, and the elements on its own tape.
+/// Left-over workers have no range, and only skip what is on their tapes.
 pub(super) fn neighbours(
     count: u32,
     parts: &[Range<u32>],
@@ -75,7 +75,7 @@ pub(super) fn neighbours(
     cut.zip(parts).map(|((elements, number), own)| (elements, number, own.clone()))
 }
 
-/// The parts of a phase's elements with their places on the tapes, where neighbours may share them.
+/// The parts of a phase's elements with their places on the tapes, if neighbours may share them.
 pub(super) fn dealt(planner: &Planner<'_>, parts: &[Range<u32>]) -> Vec<Dealt> {
     if !planner.plan.is_wide() {
         return Vec::new();
@@ -108,7 +108,7 @@ pub(super) fn encode(
 }
 
 /// Whether workers can hold the residual, `len` rows of the model: each its part of them for all
-/// rows of a step, or, where blocks of these share out the workers, for those of its block.
+/// rows of a step, or, if the workers are divided among blocks of rows, for the rows of its block.
 pub(crate) fn can_hold(len: u32, schedule: &Schedule) -> bool {
     let most = schedule.rows.map(|rows| rows.most);
     let part = |workers: u32| (len / UNIT).div_ceil(workers.max(1)) * UNIT;

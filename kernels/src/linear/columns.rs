@@ -1,6 +1,6 @@
-//! Split K: in wide steps a few neighbours multiply what all of them have on their tapes, each some
-//! of the columns, and then each adds up the sums of its own rows. So a worker copies a part of the
-//! inputs, and its products have more units of weights at once.
+//! Split-K: in wide steps several neighbours multiply everything that is on their tapes, each for
+//! some of the columns, and then each adds up the sums of its own rows. So a worker copies only
+//! part of the inputs, and its products have more units of weights at once.
 //!
 //! ```text
 //! PartialSums   x[columns of a share] · the neighbours' rows ──► sums of the share, in memory
@@ -28,8 +28,9 @@ use std::ops::Range;
 /// Shares of a projection's columns at most.
 pub(super) const MOST_SHARES: u32 = 8;
 
-/// A wait costs as much time as copying so many times the schedule's `split_k`, and a byte of a sum
-/// that is stored and loaded as much as so many bytes of inputs. Both are fitted on an H200.
+/// A wait costs as much time as copying this many times the schedule's `split_k` in KiB, and a byte
+/// of a sum, which is stored and loaded, as much as this many bytes of inputs. Both are fitted on
+/// an H200.
 const WAIT: u64 = 12;
 const SUM: u64 = 4;
 
@@ -51,15 +52,15 @@ pub struct PartialSums {
     pub columns: Columns,
 }
 
-/// The delivery of what a projection's shares add up to.
+/// The delivery of the sums over a projection's shares.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reduce {
     /// The projection, with its columns shared out.
     pub of: Gemv,
 }
 
-/// The shares of the columns of a product that make a worker copy and store the fewest bytes; 1 if
-/// that saves less than a wait costs. Its input has to be a vector of packets.
+/// Returns the number of shares of a product's columns with which a worker copies and stores the
+/// fewest bytes; 1 if that saves less than a wait costs. Its input must be a vector of packets.
 pub(super) fn shares(product: &Product, rows: u32, planner: &Planner<'_>) -> u32 {
     let plan = &planner.plan;
     let (wait, Some(most)) = ((u64::from(plan.schedule.split_k) << 10) * WAIT, plan.rows()) else { return 1 };
@@ -70,7 +71,7 @@ pub(super) fn shares(product: &Product, rows: u32, planner: &Planner<'_>) -> u32
     }
     let waits = if product.norm.is_some() && !phase::is_normed(plan) { 2 } else { 1 };
     let units = (rows / UNIT).div_ceil(plan.schedule.workers);
-    // Sums of all shares are stored by those who multiply and loaded by those who add.
+    // Sums of all shares are stored by the workers that multiply and loaded by those that add.
     let bytes = |shares: u32| match shares {
         1 => u64::from(most) * u64::from(product.k) * 2,
         _ => {
@@ -89,7 +90,7 @@ pub(super) fn shares(product: &Product, rows: u32, planner: &Planner<'_>) -> u32
     all.filter(fits).min_by_key(|&shares| bytes(shares)).unwrap_or(1)
 }
 
-/// Adds the phases of a projection whose rows are dealt, with its columns in so many shares.
+/// Adds the phases of a projection whose rows are distributed, with its columns in `shares` shares.
 pub(super) fn plan(planner: &mut Planner<'_>, gemv: Gemv, parts: &[Range<u32>], shares: u32) {
     let name = format!("sums.{}", gemv.name(&planner.plan));
     let sums = planner.packets(&name, DType::F32, &[shares * gemv.rows(&planner.plan)]);

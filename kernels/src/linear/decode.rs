@@ -127,7 +127,7 @@ impl Shape {
         (pass * self.cut().0 * WARPS * TILE_K).min(self.k)
     }
 
-    /// Whether its code takes the columns pass by pass, so that it may leave some out.
+    /// Whether its code processes the columns pass by pass, so that it may omit some.
     fn splits(&self) -> bool {
         let (depth, passes) = self.cut();
         passes > 1 && !self.norm && depth * passes > source::MOST_HELD
@@ -176,8 +176,8 @@ fn decode_block<'p>(
     Ok(for_rows(products(record, shape, places, state, piece, None)?, rows.as_ref()))
 }
 
-/// Takes the piece of the worker's own tape, if it has one there, and returns the one that the
-/// record names: its units of pieces that lie one after the other on the tapes of several workers.
+/// Takes the piece of the worker's own tape, if it has one there, and returns the piece that the
+/// record names: its units of pieces that are consecutive on the tapes of several workers.
 pub(super) fn named(record: &Record, places: &Places<'_>, state: &mut WorkerState) -> Result<Piece, Refusal> {
     if record.tape != 0 {
         check_taken(record, state.take(&places.image.pieces)?)?;
@@ -206,7 +206,7 @@ pub(super) fn named(record: &Record, places: &Places<'_>, state: &mut WorkerStat
     Ok(piece)
 }
 
-/// Joins the rows of two pieces, of which the first has whole units.
+/// Joins the rows of two pieces; the first must have whole units.
 fn join(mut before: Piece, piece: &Piece) -> Result<Piece, Refusal> {
     let alike = (before.k, before.interleaved, before.layout) == (piece.k, piece.interleaved, piece.layout);
     if !alike || !before.rows().is_multiple_of(UNIT) || (before.interleaved && before.parts.len() != piece.parts.len())
@@ -226,14 +226,14 @@ fn join(mut before: Piece, piece: &Piece) -> Result<Piece, Refusal> {
     Ok(before)
 }
 
-/// Decodes a record of a worker that has no block, and only passes its piece of the tape.
+/// Decodes a record of a worker that has no block, and only skips its piece of the tape.
 fn pass_by<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["tape"])?;
     check_taken(record, state.take(&places.image.pieces)?)?;
     Ok(Vec::new())
 }
 
-/// The rows of a piece behind the first `before`, `len` of them or those that there are.
+/// The rows of a piece after the first `before`: `len` of them, or as many as there are.
 fn cut_out(mut piece: Piece, before: u32, len: u32) -> Piece {
     let woven = if piece.interleaved { piece.parts.len().max(1) as u32 } else { 1 };
     let (mut before, mut len) = (before / woven, len / woven);
@@ -301,8 +301,8 @@ pub(super) fn check_piece(record: &Record, shape: &Shape, piece: &Piece, places:
     Ok(())
 }
 
-/// A last unit may lack rows where nothing lies behind their results: of one weight and all of its
-/// last rows, without a bias.
+/// A last unit may lack rows if nothing is stored after their results: with a single weight, for
+/// all of its last rows, and without a bias.
 fn check_padding(shape: &Shape, piece: &Piece, places: &Places<'_>) -> Result<(), Refusal> {
     let last = |part: &WeightRows| places.shape(part.weight).first() == Some(&part.rows.end);
     let alone = matches!(&piece.parts[..], [part] if last(part));
@@ -438,7 +438,7 @@ impl<'c, 'p> Gemv<'c, 'p> {
         self.parts.iter().map(Part::len).sum()
     }
 
-    /// Decodes what its output is.
+    /// Decodes the output of the record.
     pub(super) fn deliver(&mut self) -> Result<(), Refusal> {
         match self.shape.output {
             OUT_STORE if self.shape.function != 0 => self.mapped(),
@@ -493,7 +493,7 @@ impl<'c, 'p> Gemv<'c, 'p> {
         Ok(x)
     }
 
-    /// Decodes the norm of a vector. The field `field` says where its weight is.
+    /// Decodes the norm of a vector. The field `field` gives the place of its weight.
     fn normed(&mut self, x: DecodedOperand, field: &'static str, weight: u32) -> Result<DecodedOperand, Refusal> {
         let k = self.shape.k;
         let (weight, elements) = self.places.constant(field, weight, k)?;
@@ -504,8 +504,8 @@ impl<'c, 'p> Gemv<'c, 'p> {
         Ok(read("shape", to, &[0..k]))
     }
 
-    /// Decodes the sum of the residual and of the norm of a vector. Its code multiplies nothing but
-    /// norms, of one row, and has the weight where others have a bias.
+    /// Decodes the sum of the residual and of the norm of a vector. Its code multiplies only norms,
+    /// of one row, and has the norm's weight where others have a bias.
     fn sum(&mut self, state: &mut WorkerState) -> Result<DecodedOperand, Refusal> {
         if !self.shape.norm || self.shape.bias || self.places.program.rows.is_some() {
             return Err(Refusal::new("shape", "has a sum as the input, with rows, with a bias, or without a norm"));
@@ -522,8 +522,8 @@ impl<'c, 'p> Gemv<'c, 'p> {
         Ok(read("shape", x, &[0..k]))
     }
 
-    /// Decodes rows of a product: what its shares add up to, or of a split unit the columns of the
-    /// kept passes, to which what its helpers give is added.
+    /// Decodes rows of a product: the sum over its shares, or for a split unit the columns of the
+    /// kept passes, to which the helpers' addends are added.
     fn linear(&mut self, Part { weight, rows }: &Part, to: DecodedOperand) {
         let (Some(weight), Some(x)) = (weight.map(Place::Buffer), self.x.clone()) else {
             return self.add_up(rows, to);
@@ -559,7 +559,7 @@ impl<'c, 'p> Gemv<'c, 'p> {
     /// Decodes the `len` output elements that start at `before` in the task.
     fn published(&self, before: u32, len: u32) -> Result<DecodedOperand, Refusal> {
         let at = self.record.output.saturating_add(before / self.places.per_place(Format::Pairs));
-        // Where `aux` says which of the tapes' pieces the rows come from, they may be others.
+        // If `aux` selects the pieces of tapes that the rows come from, these may be wrong.
         let field = if self.record.aux == 0 { "output" } else { "output, aux" };
         let (place, elements) = self.places.elements(field, at, len, Format::Pairs)?;
         Ok(write(field, place, &[elements]))

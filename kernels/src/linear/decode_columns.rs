@@ -1,5 +1,5 @@
-//! Decodes the records of projections whose columns are shared out: the products of some columns,
-//! and the delivery of what they add up to.
+//! Decodes the records of projections whose columns are shared: the products of some columns, and
+//! the delivery of their sums.
 
 use super::blocks::blocks;
 use super::columns::MOST_SHARES;
@@ -17,13 +17,13 @@ use amk_cuda::tape::WeightRows;
 use std::ops::Range;
 use std::slice::from_ref;
 
-/// Records of deliveries of what the shares of a projection's columns add up to.
+/// Records that deliver the sums over the shares of a projection's columns.
 pub(crate) const REDUCE: RecordKind = RecordKind {
     dispatch: |plan| shares_columns(plan).then(|| "reduce(w, r)".to_owned()),
     ..RecordKind::new("REDUCE", decode_reduce)
 };
 
-/// The sums of a projection's rows: of each share where they are.
+/// The sums of a projection's rows: the places of each share's.
 pub(super) struct Sums {
     /// The first of the rows.
     first: u32,
@@ -142,7 +142,7 @@ impl Sums {
 }
 
 impl Gemv<'_, '_> {
-    /// Decodes what the sums of some rows add up to.
+    /// Decodes the sums over the shares of some rows.
     pub(super) fn add_up(&mut self, rows: &Range<u32>, to: DecodedOperand) {
         let Some(Sums { first, shares }) = &self.sums else { return };
         let (before, len) = (rows.start - first, rows.end - rows.start);

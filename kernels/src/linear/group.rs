@@ -324,7 +324,7 @@ impl<'a> Products<'_, 'a> {
         let (x, weight) = (self.flow().operand(at, 0)?, self.flow().operand(at, 1)?);
         let &[rows, k] = self.flow().shape(weight) else { return None };
         let kind = TileKind::of(self.0.encoding(weight), k);
-        // What is added to rows that there are not is nowhere.
+        // There is no place for a bias of rows that the last unit lacks.
         let whole = rows.is_multiple_of(UNIT);
         let fits = (whole || (biased.is_none() && kind.pads())) && k.is_multiple_of(TILE_K) && k < 1 << 20;
         if !fits {

@@ -1,10 +1,10 @@
 //! The tile layout of the fused projections.
 //!
-//! The units of 8 rows come in groups; in each group the passes over the columns, in each pass the
-//! units, in each unit the tiles. `fused.cuh` consumes them in this order.
+//! The units of 8 rows are in groups; each group has the passes over the columns, each pass the
+//! units, each unit the tiles. `fused.cuh` consumes them in this order.
 //!
-//! Rows that the last unit lacks are bytes of ones, which are NaNs: the code multiplies them as any
-//! others, and no argmax and no draw takes the NaNs that come of it.
+//! Rows that the last unit lacks are all-ones bytes, which are NaNs: the code multiplies them like
+//! any others, and neither argmax nor a draw picks the resulting NaNs.
 
 use super::tile::Tile;
 use crate::abi::{MOST_DEPTH, TILE_K};

@@ -32,7 +32,7 @@ use amk::prelude::*;
 /// bias.
 ///
 /// # Panics
-/// When `w` is not a matrix with rows of `x`'s length.
+/// If `w` is not a matrix with rows of `x`'s length.
 #[instruction(
     op = "linear",
     shape = "x: [K], w: [N, K] -> y: [N]",
@@ -55,7 +55,7 @@ pub fn linear(x: &Tensor, w: &Weight) -> Tensor {
 /// `x: [R, K]` f32, `w: [N, K]` in any encoding; `y: [R, N]` f32.
 ///
 /// # Panics
-/// When `w` is not a matrix with rows of the length of `x`'s.
+/// If `w` is not a matrix with rows of the length of `x`'s.
 pub fn linear_rows(x: &Tensor, w: &Weight) -> Tensor {
     let (&[rows, k], &[n, columns]) = (x.shape(), w.shape()) else {
         panic!("`linear_rows` of x: {:?} and w: {:?}", x.shape(), w.shape())

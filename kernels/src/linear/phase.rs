@@ -45,7 +45,7 @@ pub struct Gemv {
     pub split: Option<SplitK>,
     /// How the columns of all units are shared out.
     pub columns: Option<Columns>,
-    /// The pieces of its weights, where neighbours share them.
+    /// The pieces of its weights, if neighbours share them.
     pub dealt: Vec<Dealt>,
 }
 
@@ -185,8 +185,8 @@ pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
     }
 }
 
-/// Adds the phases of a projection whose elements, `unit` of them for each unit of weights, are
-/// dealt.
+/// Adds the phases of a projection whose elements, `unit` of them per unit of weights, are
+/// distributed.
 fn add(planner: &mut Planner<'_>, gemv: Gemv, parts: &[Range<u32>], unit: u32, shares: u32) {
     match shares {
         1 => planner.phase(gemv, blocks::works(&planner.plan, parts, unit)),
@@ -237,13 +237,13 @@ fn declare(planner: &mut Planner<'_>, product: &Product) {
     }
 }
 
-/// Distributes the `rows` rows of a projection, in units of which the last may lack rows, so that
-/// the tapes stay balanced in bytes. An output element has `fold` rows. Returns the parts.
+/// Distributes the `rows` rows of a projection, in units of which the last may be incomplete, so
+/// that the tapes stay balanced in bytes. An output element has `fold` rows. Returns the parts.
 fn spread(planner: &mut Planner<'_>, mut gemv: Gemv, rows: u32, fold: u32, shares: u32) -> Vec<Range<u32>> {
     let hidden = planner.plan.shared.entry::<Decoder>().hidden;
     let owned = owned(&planner.plan, hidden);
-    // The next phase may be attention. It goes to workers without rows of the residual that
-    // follows, so they get nothing before it either.
+    // The next phase may be attention. It goes to workers without rows of the following residual,
+    // so they get nothing before it either.
     let spared = |worker: usize| matches!(gemv.output, Output::Store(_)) && owned[worker].is_empty();
     let mut order: Vec<usize> = (0..planner.load.len()).collect();
     order.sort_by_key(|&worker| (spared(worker), planner.load[worker]));
@@ -276,7 +276,7 @@ fn spread(planner: &mut Planner<'_>, mut gemv: Gemv, rows: u32, fold: u32, share
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LateWorkers(pub(crate) Vec<bool>);
 
-/// Returns the units of so many bytes that each worker is charged for attending.
+/// Returns the number of units of this many bytes that each worker is charged for attending.
 fn charged(planner: &mut Planner<'_>, unit: u32) -> Vec<u32> {
     let units = (planner.plan.schedule.late << 10) / unit;
     let late = std::mem::take(&mut planner.plan.shared.entry::<LateWorkers>().0);
@@ -404,7 +404,7 @@ impl Gemv {
         weight.map_or("", |weight| &weight.name)
     }
 
-    /// The record of a worker that only passes its piece of the tape, of these elements.
+    /// The record of a worker that only skips its piece of the tape, with these elements.
     pub(super) fn passing(&self, encoder: &Encoder<'_>, own: &Range<u32>) -> Record {
         let tape = self.units(own) * unit_bytes(self.tiles.kind, self.k);
         Record { op: encoder.op("GEMV"), tape, ..Record::default() }
@@ -428,7 +428,7 @@ impl Gemv {
         self.weights.iter().enumerate().filter_map(part).collect()
     }
 
-    /// The part of the record of some rows that says how the products are delivered.
+    /// The fields of the record of some rows that describe how the products are delivered.
     pub(super) fn delivery(&self, encoder: &Encoder<'_>, rows: &Range<u32>) -> Record {
         let (kind, to) = match &self.output {
             Output::Store(outputs) => (OUT_STORE, outputs.first().copied()),
@@ -567,8 +567,8 @@ impl Gemv {
         Some((split, split.unit(rows)?))
     }
 
-    /// Adds rows of the product with one of the weights: the sums of all shares of its columns, or
-    /// of a split unit the columns that are the worker's own, and what others give of it.
+    /// Adds rows of the product with one of the weights: the sums over all shares of its columns,
+    /// or for a split unit the worker's own columns and the others' addends.
     fn linear(&self, task: &mut TaskCalls<'_>, x: Operand, number: usize, rows: Range<u32>, to: Operand) {
         if let Some(columns) = &self.columns {
             let before: u32 = self.weights[..number].iter().map(|&weight| task.plan.extent(weight)).sum();
@@ -610,13 +610,13 @@ pub(super) mod times {
     pub(in crate::linear) const PASS: f64 = 345.0;
 }
 
-/// Returns the bytes of a pass over a unit, with tiles of so many bytes.
+/// Returns the bytes of a pass over a unit, with tiles of `tile` bytes.
 fn block_bytes(tile: u32, k: u32, pass: u32) -> u32 {
     let most = cut(k).0 * WARPS;
     k.div_ceil(TILE_K).saturating_sub(pass * most).min(most) * tile
 }
 
-/// Returns the ring slots for units of a projection with tiles of so many bytes. A slot holds whole
+/// Returns the ring slots for units of a projection with tiles of `tile` bytes. A slot holds whole
 /// blocks of one pass over a group.
 fn slots(tile: u32, k: u32, units: u32) -> u32 {
     let of_pass = |units: u32, pass: u32| {

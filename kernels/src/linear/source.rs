@@ -13,24 +13,24 @@ use amk_cuda::image::abi::{UNIT, WARPS};
 use amk_cuda::plan::Plan;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Maximum input tiles per warp when an input is read in two passes behind one wait.
+/// Maximum input tiles per warp if an input is read in two passes after one wait.
 pub(super) const MOST_HELD: u32 = 6;
 
-/// Tiles of an input that B has columns for: eight, of which a tile takes two.
+/// Tiles of an input that fit in the columns of B: it has eight columns, and a tile takes two.
 const TILES_OF_B: u32 = 4;
 
-/// Maximum passes over an input that wait once where a load takes all tiles of a pass: without a
-/// norm, whose weights need registers, and with one.
+/// Maximum number of passes over an input that share one wait if a load fetches all tiles of a
+/// pass: without a norm, whose weights need registers, and with one.
 const HELD_PASSES: u32 = 8;
 const NORMED_PASSES: u32 = 4;
 
-/// The projections of a plan, also those whose columns are shared out.
+/// The projections of a plan, including those whose columns are shared.
 fn projections(plan: &Plan) -> impl Iterator<Item = &Gemv> {
     let shared = plan.phases_of().map(|partials: &PartialSums| &partials.of);
     plan.phases_of().chain(shared)
 }
 
-/// Whether columns are shared out in a plan.
+/// Whether columns are shared in a plan.
 pub(super) fn shares_columns(plan: &Plan) -> bool {
     plan.phases_of::<PartialSums>().next().is_some()
 }
@@ -86,23 +86,23 @@ fn is_coded(plan: &Plan) -> bool {
     projections(plan).any(|gemv| gemv.tiles.kind != TileKind::of(None, 0))
 }
 
-/// Whether the tasks of a narrow plan read the inputs of all rows once, and not for each of several
-/// groups of units. More rows than a step has inputs in registers for would else take longer than
-/// in a wide step; so would decoding for them.
+/// Whether the tasks of a narrow plan read the inputs of all rows only once, rather than for each
+/// of several groups of units. More rows than a step can hold inputs for in registers would
+/// otherwise take longer than in a wide step; so would decoding for them.
 pub(crate) fn reads_once(plan: &Plan) -> bool {
     let once = |gemv: &Gemv| cut(gemv.k).1 == 1 || units_each(plan, gemv) <= plan.row_units();
     !is_coded(plan) && projections(plan).all(once)
 }
 
-/// Whether tasks of a narrow plan keep inputs of one pass for their next groups of units. To read
-/// them again takes some 2 us, to keep them 0.6 us a task (H200, 16 rows of Llama-3.2-1B and
+/// Whether tasks of a narrow plan keep inputs of one pass for their next groups of units. Reading
+/// them again takes about 2 us, keeping them 0.6 us per task (H200, 16 rows of Llama-3.2-1B and
 /// SmolLM2-135M).
 fn keeps_inputs(plan: &Plan) -> bool {
     let more = |gemv: &Gemv| (units_each(plan, gemv).div_ceil(plan.row_units()) - 1) * u32::from(cut(gemv.k).1 == 1);
     4 * projections(plan).map(more).sum::<u32>() > projections(plan).count() as u32
 }
 
-/// The most units of a projection that a worker has.
+/// Maximum number of units of a projection that a worker has.
 fn units_each(plan: &Plan, gemv: &Gemv) -> u32 {
     gemv.rows(plan).div_ceil(UNIT).div_ceil(plan.schedule.workers).max(1)
 }
@@ -132,7 +132,7 @@ pub(crate) fn defines(plan: &Plan) -> String {
         + &choose::defines(plan)
 }
 
-/// Whether a projection of a plan has a sum as its input.
+/// Whether the input of some projection of a plan is a sum.
 pub(super) fn adds_up(plan: &Plan) -> bool {
     projections(plan).any(|gemv| gemv.sum().is_some())
 }
@@ -142,17 +142,18 @@ pub(super) fn splits(plan: &Plan) -> bool {
     projections(plan).any(|gemv| gemv.split.is_some())
 }
 
-/// Whether projections need more than a record's first words.
+/// Whether projections need more than the leading words of a record.
 pub(super) fn reads_all(plan: &Plan) -> bool {
     adds_up(plan) || splits(plan)
 }
 
-/// Renders whether a projection has a sum as its input, and what that needs.
+/// Renders whether a projection has a sum as its input, and the code that this needs.
 fn sums(plan: &Plan) -> &'static str {
     if adds_up(plan) { "#define AMK_SUMS 1\n#define AMK_NO_ARRIVALS 1\n" } else { "#define AMK_SUMS 0\n" }
 }
 
-/// Whether more than a product is added to the residual: one with a bias, or a function of it.
+/// Whether something other than a plain product is added to the residual: one with a bias, or a
+/// function of it.
 fn summands(plan: &Plan) -> bool {
     projections(plan).any(|gemv| match gemv.output {
         Output::Residual { function, .. } => function != 0 || gemv.biases[0].is_some(),
@@ -160,7 +161,7 @@ fn summands(plan: &Plan) -> bool {
     })
 }
 
-/// Renders what the embedding is multiplied by.
+/// Renders the factor of the embedding.
 fn embedding_scale(plan: &Plan) -> String {
     let scale = Decoder::of(plan).and_then(|decoder| decoder.embedding_scale);
     scale.map_or("1.0f".to_owned(), |scale| format!("__uint_as_float({:#x}u)", scale.to_bits()))

@@ -6,8 +6,8 @@
 //! helper   the other passes: addends, in packets of f32 ────────────┴─► the owner's delivery
 //! ```
 //!
-//! Tapes stay as they are: a helper's loader reads what it multiplies from its owner's tape. Steps
-//! of rows split nothing, and read the same tapes.
+//! Tapes do not change: a helper's loader reads the weights from its owner's tape. Steps of rows
+//! split nothing, and read the same tapes.
 
 use super::layout::cut;
 use super::phase::{Gemv, Input, Output, times};
@@ -24,8 +24,8 @@ use std::ops::Range;
 pub(super) const MOST_HELPERS: u32 = 3;
 /// Passes that a record can number.
 const MOST_PASSES: u32 = 255;
-/// A task of fewer times the bytes that have to come off is short: the ring holds most of it before
-/// it begins, so that it takes no longer with a unit more.
+/// A task of fewer times the bytes to be saved is short: the ring holds most of it before it
+/// begins, so that it takes no longer with one unit more.
 const SHORT: u64 = 8;
 
 /// How the columns of a projection's left-over units are split.
@@ -37,7 +37,7 @@ pub struct SplitK {
     pub kept: u32,
     /// Workers that share the other passes of a unit.
     pub helpers: u32,
-    /// What these add: a unit's rows for each helper, `[units * helpers * UNIT]` f32.
+    /// Their results: a unit's rows for each helper, `[units * helpers * UNIT]` f32.
     pub addends: BufferId,
 }
 
@@ -61,7 +61,7 @@ pub struct Addends {
     pub owners: Vec<Owner>,
 }
 
-/// Which units are split and who helps: the counterpart of [`SplitK`] before there are buffers.
+/// The split units and their helpers: the counterpart of [`SplitK`] before buffers exist.
 struct Split {
     owners: Vec<usize>,
     helpers: Vec<usize>,
@@ -70,8 +70,8 @@ struct Split {
 }
 
 impl Split {
-    /// Splits the units that some workers have more than the others, where that takes enough off
-    /// the longest task.
+    /// Splits the units by which some workers exceed the others, if that shortens the longest task
+    /// enough.
     fn of(planner: &Planner<'_>, gemv: &Gemv, rows: &[Range<u32>]) -> Option<Self> {
         let least = u64::from(planner.plan.schedule.split_k) << 10;
         let (_, passes) = cut(gemv.k);
@@ -113,8 +113,8 @@ fn passes_of(k: u32, split: &SplitK, helper: u32) -> Range<u32> {
     at(helper)..at(helper + 1)
 }
 
-/// Adds the helpers' phase of a projection whose rows are dealt, if its columns are split. Its
-/// pieces of the tapes are the next.
+/// Adds the helpers' phase of a projection whose rows are distributed, if its columns are split.
+/// Its pieces of the tapes come next.
 pub(super) fn plan(planner: &mut Planner<'_>, gemv: &mut Gemv, rows: &[Range<u32>]) {
     let Some(split) = Split::of(planner, gemv, rows) else { return };
     let moved = split.moved(gemv);

@@ -21,7 +21,7 @@ pub(crate) const EMBED: RecordKind =
 pub(crate) const ADOPT: RecordKind =
     RecordKind { dispatch: |plan| Some(by_rows(plan, ("adopt", ""))), ..RecordKind::new("ADOPT", adopt) };
 
-/// The function that looks up the embedding, with its arguments: whether it is published.
+/// The function that looks up the embedding, with its argument: whether it is published.
 fn embedding(plan: &Plan) -> (&'static str, &'static str) {
     let published = plan.phases_of::<Embed>().any(|embed| embed.published.is_some());
     ("embed", if published { "<true>" } else { "<false>" })

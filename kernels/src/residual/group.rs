@@ -1,5 +1,5 @@
-//! Groups the embedding that starts a residual. Every projection that needs it looks it up; for
-//! norms that are phases of their own it is published.
+//! Groups the embedding that starts a residual. Every projection that needs it looks it up; it is
+//! published for norms that are phases of their own.
 
 use super::phase::{self, Embed};
 use crate::fused::Decoder;
@@ -51,11 +51,11 @@ impl Lookup {
     }
 }
 
-/// Checks that the workers hold the residual `before` where call `lead` adds to it, and notes that
+/// Checks that the workers hold the residual `before` when call `lead` adds to it, and records that
 /// they then hold `after`.
 ///
 /// # Errors
-/// The call that leads a group which must be given up.
+/// The leading call of a group that must be given up.
 pub(crate) fn add(
     flow: &Flow<'_>,
     seen: &mut Extensions,

@@ -17,7 +17,7 @@ use std::slice::from_ref;
 pub struct Embed {
     /// The residual.
     pub to: BufferId,
-    /// Its packets, where it has any.
+    /// Its packets, if it has any.
     pub published: Option<BufferId>,
 }
 

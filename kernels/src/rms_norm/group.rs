@@ -1,4 +1,4 @@
-//! Groups a norm behind a projection with the residual that its result is added to.
+//! Groups a norm after a projection with the residual that its result is added to.
 
 use super::phase::{self, Norm, NormBy, NormOutput};
 use crate::fused::Decoder;
@@ -25,8 +25,8 @@ pub(crate) struct NormedResidual {
     weight: TensorId,
     before: TensorId,
     after: TensorId,
-    /// Whether its phase can wait: until another one adds to it, only norms of it are read, each by
-    /// products that can add it up themselves.
+    /// Whether its phase can wait: until another phase adds to it, only norms of it are read, each
+    /// by products that can add it up themselves.
     waits: bool,
 }
 
@@ -74,7 +74,7 @@ pub(crate) fn settle(planner: &mut Planner<'_>) {
     }
 }
 
-/// Notes that workers with parts of a product, whose input is the sum of the residual that waits,
+/// Records that workers with parts of a product, whose input is the sum of the waiting residual,
 /// have the scale of its vector.
 pub(crate) fn leave_scale(planner: &mut Planner<'_>, parts: &[Range<u32>]) {
     let known = &mut planner.plan.shared.entry::<Unsettled>().known;

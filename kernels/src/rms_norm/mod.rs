@@ -21,7 +21,7 @@ use amk::prelude::*;
 /// Square Layer Normalization, 2019; `LlamaRMSNorm`.
 ///
 /// # Panics
-/// When the lengths differ.
+/// If the lengths differ.
 #[instruction(op = "rms_norm", shape = "x: [N], w: [N] -> y: [N]", task = "y[..] <- x[..], w[..]", cuda = "body.cuh")]
 pub fn rms_norm(x: &Tensor, w: &Weight, eps: f32) -> Tensor {
     assert_eq!(x.shape(), w.shape(), "`rms_norm` with a weight of another shape");
@@ -34,7 +34,7 @@ pub fn rms_norm(x: &Tensor, w: &Weight, eps: f32) -> Tensor {
 /// (`q_norm`, `k_norm`).
 ///
 /// # Panics
-/// When `w` is not a vector or its length does not divide `x`'s.
+/// If `w` is not a vector or its length does not divide `x`'s.
 #[instruction(
     op = "head_norm",
     shape = "x: [N], w: [D] -> y: [N]",

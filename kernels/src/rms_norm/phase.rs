@@ -1,6 +1,6 @@
-//! Phases of norms of whole vectors. The values come from many workers, so each that delivers a
-//! part of the result reads all of them. In a wide step that would be all values of all rows, so
-//! there each worker has whole vectors of a few rows first.
+//! Phases of norms of whole vectors. The values come from many workers, so each worker that
+//! delivers a part of the result reads all of them. In a wide step that would be all values of all
+//! rows, so there each worker first normalises the whole vectors of a few rows.
 
 use crate::abi::{NORM_ADDED, NORM_BIASED, NORM_CENTRED, NORM_COMPUTED, NORM_KNOWN};
 use crate::fused::Decoder;
@@ -16,7 +16,7 @@ use std::slice::from_ref;
 pub enum NormBy {
     /// `rms_norm` with this weight.
     RootMean(BufferId),
-    /// `layer_norm`, or `centred_norm` where there is no bias.
+    /// `layer_norm`, or `centred_norm` if there is no bias.
     Centred {
         /// The weight.
         weight: BufferId,
@@ -39,7 +39,7 @@ impl NormBy {
         }
     }
 
-    /// Whether it is by the distance from the mean.
+    /// Whether it subtracts the mean.
     pub(super) fn is_centred(self) -> bool {
         matches!(self, Self::Centred { .. })
     }
@@ -48,7 +48,7 @@ impl NormBy {
         [Some(self.weight()), self.bias()].into_iter().flatten()
     }
 
-    /// The bits of a record's shape that say which norm it is.
+    /// The bits of a record's shape that identify the norm.
     fn flags(self) -> u32 {
         let biased = if self.bias().is_some() { NORM_BIASED } else { 0 };
         if self.is_centred() { NORM_CENTRED | biased } else { 0 }
@@ -76,7 +76,7 @@ impl NormBy {
     }
 }
 
-/// The norm of a vector, of which each worker delivers a part.
+/// The norm of a vector; each worker delivers a part of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Norm {
     /// The vector.

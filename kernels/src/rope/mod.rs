@@ -18,7 +18,7 @@ use amk::prelude::*;
 /// RoFormer, 2021, with the element order of `LlamaRotaryEmbedding` (`rotate_half`).
 ///
 /// # Panics
-/// When the lengths do not match.
+/// If the lengths do not match.
 #[instruction(
     op = "rope",
     shape = "x: [N], freqs: [R], head_dim: D -> y: [N]",

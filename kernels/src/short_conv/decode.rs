@@ -22,7 +22,7 @@ fn dispatch(plan: &Plan) -> Option<String> {
     Some(format!("convolve{rows}(w, r)"))
 }
 
-/// Some channels of the inputs of this position, or of so many before it as well.
+/// Some channels of the inputs at this position, or also of the `before` positions before it.
 fn inputs_of(buffer: BufferId, channels: &Range<u32>, before: u32, access: Access) -> DecodedOperand {
     let lo = Bound::behind(before);
     let positions = Interval { lo, hi: Bound::at_pos(1) };

@@ -38,10 +38,10 @@ impl Fusion for Convolutions {
     }
 }
 
-/// Returns the group of call `at`, if it is the factor of a convolution.
+/// Returns the group of call `at`, if it is the weighting of a convolution.
 ///
 /// # Errors
-/// Why the fused code does not compute it.
+/// The reason why the fused code does not compute it.
 fn convolution(grouping: &Grouping<'_>, at: usize) -> Option<Result<Convolution, String>> {
     let flow = grouping.flow;
     let fits = |at: usize| grouping.free(at) && grouping.may_lead(at);

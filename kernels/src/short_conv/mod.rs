@@ -17,7 +17,7 @@ use amk::prelude::*;
 /// `inputs: [C, N]` f32 of `C` positions; `x: [N]` f32.
 ///
 /// # Panics
-/// When the lengths do not match or the position is outside the state.
+/// If the lengths do not match or the position is outside the state.
 #[instruction(
     op = "append",
     shape = "inputs: [C, N], x: [N]",
@@ -30,8 +30,8 @@ pub fn append(inputs: &mut State, x: &Tensor, pos: Pos) {
     inputs.row_mut([pos.index()]).copy_from_slice(x.data());
 }
 
-/// A depthwise causal convolution: each channel is a weighted sum of its last `L` inputs, where
-/// those before the first position are 0.
+/// A depthwise causal convolution: each channel is a weighted sum of its last `L` inputs, with
+/// inputs before the first position counted as 0.
 ///
 /// ```text
 /// y[n] = sum over l of w[n, l] * inputs[pos - (L - 1) + l, n]
@@ -41,7 +41,7 @@ pub fn append(inputs: &mut State, x: &Tensor, pos: Pos) {
 /// `y: [N]` f32. Source: `torch.nn.Conv1d` with a group for each channel; `Lfm2ShortConv`.
 ///
 /// # Panics
-/// When the shapes do not match or the position is outside the state.
+/// If the shapes do not match or the position is outside the state.
 #[instruction(
     op = "short_conv",
     shape = "inputs: [C, N], w: [N, L] -> y: [N]",

@@ -1,5 +1,5 @@
-//! The phase of a short convolution: a worker has the same channels at every position, so nobody
-//! waits for their earlier inputs.
+//! The phase of a short convolution: a worker has the same channels at every position, so no worker
+//! waits for another's earlier inputs.
 
 use super::group::Convolution;
 use crate::attention::cache_of;
@@ -49,12 +49,12 @@ pub(super) fn plan(convolution: &Convolution, planner: &mut Planner<'_>) {
     planner.phase(Convolve { number }, works);
 }
 
-/// Renders where the inputs of a plan's convolutions lie as macros.
+/// Renders the places of the inputs of a plan's convolutions as macros.
 pub(crate) fn defines(plan: &Plan) -> String {
     let none = Decoder::default();
     let decoder = Decoder::of(plan).unwrap_or(&none);
     let (count, [channels, taps]) = (decoder.convolutions.len(), decoder.convolved);
-    // Of the group of the inputs, if they lie in pages.
+    // The group of the inputs, if they are paged.
     let group = plan.group(decoder.convolved_reach(plan.sizes.context));
     let groups = decoder.groups(plan);
     let layers = decoder.layers.iter().filter(|layer| groups.get(layer.kind) == Some(&group)).count();

@@ -1,4 +1,4 @@
-//! Integers in registers of 8 lanes, with sums of four products where the processor has them.
+//! Integers in 8-lane registers, with sums of four products if the processor supports them.
 
 use super::{Integers, products_of, words_of};
 use crate::encoding::{IntegerBlocks, Lanes, ROWS};
@@ -54,11 +54,11 @@ trait Four: Copy {
     fn four(self, sums: __m256i, codes: __m256i, x: __m256i, most: u8) -> __m256i;
 }
 
-/// From sums of two products. Made where the processor supports AVX2 alone.
+/// By sums of two products. Created only if the processor supports AVX2.
 #[derive(Clone, Copy)]
 struct Pairs(());
 
-/// By one instruction. Made where the processor supports AVX-VNNI alone.
+/// By one instruction. Created only if the processor supports AVX-VNNI.
 #[derive(Clone, Copy)]
 struct Fours(());
 
@@ -115,8 +115,8 @@ impl<F: Four> Lanes for Eights<F> {
     #[inline(always)]
     fn ints(self, ints: [u32; ROWS]) -> Self::Ints {
         let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p] = ints.map(u32::cast_signed);
-        // By registers: small writes are no wide read, which would wait for them.
-        // SAFETY: the processor supports AVX2, as it does what `F` needs.
+        // Through registers: several small writes followed by one wide read would stall.
+        // SAFETY: the processor supports AVX2, and everything that `F` needs.
         unsafe { [_mm256_setr_epi32(a, b, c, d, e, f, g, h), _mm256_setr_epi32(i, j, k, l, m, n, o, p)] }
     }
 
@@ -182,14 +182,14 @@ impl<F: Four> Lanes for Eights<F> {
     }
 }
 
-/// A count for shifts, which is a part of the instruction where it is known.
+/// A shift count, which is part of the instruction if it is known at compile time.
 #[inline(always)]
 pub(super) fn count(shift: u32) -> __m128i {
     // SAFETY: every processor of this kind supports SSE2.
     unsafe { _mm_cvtsi32_si128(shift.cast_signed()) }
 }
 
-/// Adds lanes two apart: those of `a` and of `b` by turns.
+/// Adds lanes two apart, those of `a` and of `b` alternately.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn fours(a: __m256i, b: __m256i) -> __m256i {

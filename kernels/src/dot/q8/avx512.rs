@@ -35,7 +35,7 @@ pub(super) fn products<const BYTES: usize, B: IntegerBlocks<BYTES>>(
     products_of::<BYTES, B>(Sixteen(()), xs, vectors, rows, stride, out);
 }
 
-/// 16 rows in a register. Made where the processor supports AVX-512 with VNNI alone.
+/// 16 rows in a register. Created only if the processor supports AVX-512 with VNNI.
 #[derive(Clone, Copy)]
 struct Sixteen(());
 
@@ -45,7 +45,7 @@ impl Lanes for Sixteen {
 
     #[inline(always)]
     fn ints(self, [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]: [u32; ROWS]) -> Self::Ints {
-        // By registers: sixteen small writes are no wide read, which would wait for them.
+        // Through registers: sixteen small writes followed by one wide read would stall.
         // SAFETY: the processor supports AVX-512 with VNNI.
         unsafe {
             let four = |a: u32, b: u32, c: u32, d: u32| {

@@ -1,7 +1,7 @@
 //! Inner products of integers: inputs that were rounded to bytes with blocks of codes.
 //!
-//! The order of what is rounded is fixed, so a result depends on neither tile nor machine. For each
-//! group of 32 elements, in their order, with the input block `x` of the same elements:
+//! The order of rounding is fixed, so a result depends on neither tile nor machine. For each group
+//! of 32 elements, in order, with the input block `x` of the same elements:
 //!
 //! ```text
 //! dot[h] = sum of (code - BIAS) * x.codes                        for each half h, exact in i32
@@ -46,9 +46,9 @@ trait Integers: Lanes {
     fn bytes(self, rows: [&[u8; 16]; 4]) -> Self::Bytes;
     /// The bits of a place.
     fn at(self, bytes: Self::Bytes, shift: u32, mask: u8) -> Self::Bytes;
-    /// `low | high << shift`, where no bit leaves its byte.
+    /// `low | high << shift`, where no bit crosses its byte.
     fn above(self, low: Self::Bytes, high: Self::Bytes, shift: u32) -> Self::Bytes;
-    /// The other way round, where `bits` are set.
+    /// Flips the `bits` of each byte.
     fn flip(self, bytes: Self::Bytes, bits: u8) -> Self::Bytes;
     /// `table[code]` for each code, which is below 16.
     fn look_up(self, table: &[u8; 16], codes: Self::Bytes) -> Self::Bytes;
@@ -57,7 +57,7 @@ trait Integers: Lanes {
 
     /// Zeros.
     fn fours(self) -> Self::Fours;
-    /// Adds products of codes up to `most` with `x`, of which four are added to each integer.
+    /// Adds products of codes up to `most` with `x`, four to each integer.
     fn multiply_bytes(self, fours: Self::Fours, codes: Self::Bytes, x: &[i8; 16], most: u8) -> Self::Fours;
     /// The sum of each row.
     fn rows(self, quarters: [Self::Fours; 4]) -> Self::Ints;
@@ -102,7 +102,7 @@ fn quarter<T: Copy>(rows: &[T; ROWS], at: usize) -> [T; 4] {
 /// [`amk::encoding::DotQ8`] of an encoding.
 ///
 /// # Panics
-/// When `rows` ends before the last row, or a row is not as long as a vector.
+/// If `rows` ends before the last row, or a row is not as long as a vector.
 pub(crate) fn q8_products<const BYTES: usize, B: IntegerBlocks<BYTES>>(
     xs: &[Q8Block],
     vectors: usize,
@@ -193,7 +193,7 @@ fn blocks_of<'r, const BYTES: usize>(rows: &[&'r [[u8; BYTES]]; ROWS], number: u
     blocks
 }
 
-/// The factors of the groups of blocks, of which there are [`IntegerBlocks::GROUPS`].
+/// The factors of the groups of blocks, [`IntegerBlocks::GROUPS`] in number.
 #[inline(always)]
 fn factors_of<const BYTES: usize, B: IntegerBlocks<BYTES>, I: Integers>(
     integers: I,
@@ -206,7 +206,7 @@ fn factors_of<const BYTES: usize, B: IntegerBlocks<BYTES>, I: Integers>(
     factors
 }
 
-/// The codes of the halves of a group of a quarter, from the table where there is one.
+/// The codes of the halves of a group of a quarter, looked up in the table if there is one.
 #[inline(always)]
 fn codes_of<const BYTES: usize, B: IntegerBlocks<BYTES>, I: Integers>(
     integers: I,
@@ -264,7 +264,7 @@ fn sixteen<const BYTES: usize, B: IntegerBlocks<BYTES>>(
 ) -> [f32; ROWS] {
     // Asks for as much of the next rows, evenly.
     let mut next = rows.bytes.as_ptr().wrapping_add((first + ROWS) * rows.stride);
-    // Nibbles of one byte are often of two groups, which then read it once.
+    // The nibbles of one byte often belong to two groups, which then share one read.
     let together = if B::GROUPS.is_multiple_of(2) { 2 } else { 1 };
     let fetched = ROWS * BYTES / B::GROUPS;
     let rows = rows.some(first);

@@ -5,7 +5,7 @@ use amk::tensor::Q8Block;
 /// The blocks of vectors whose lengths are whole blocks.
 ///
 /// # Panics
-/// When the elements are not whole blocks.
+/// If the elements are not whole blocks.
 pub(crate) fn rounded(xs: &[f32]) -> Vec<Q8Block> {
     let (blocks, rest) = xs.as_chunks();
     assert!(rest.is_empty(), "{} inputs are not whole blocks of {}", xs.len(), Q8Block::LEN);
@@ -45,7 +45,7 @@ const ROUND: f32 = 12_582_912.0;
 #[inline(always)]
 fn round(blocks: &[[f32; Q8Block::LEN]], out: &mut [Q8Block]) {
     for (block, out) in blocks.iter().zip(out) {
-        // By bits, as NaN is then larger than all numbers.
+        // As bits, where NaN is larger than all numbers.
         let mut most = 0;
         for x in block {
             most = most.max(x.abs().to_bits());

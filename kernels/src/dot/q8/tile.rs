@@ -4,14 +4,14 @@ use super::{Integers, Rows, biases, blocks_of, codes_of, factors_of};
 use crate::encoding::{GROUP, IntegerBlocks, ROWS};
 use amk::tensor::Q8Block;
 
-/// Vectors whose sums are in registers.
+/// Number of vectors whose sums are in registers.
 const VECTORS: usize = 8;
 
 /// A group of 16 rows.
 #[derive(Clone)]
 #[repr(align(64))]
 struct Group {
-    /// Four codes of each row, then the next four.
+    /// Four codes of each row, then the next four of each.
     codes: [[[u8; 4]; ROWS]; GROUP / 4],
     scales: [[f32; ROWS]; 2],
     addends: [f32; ROWS],

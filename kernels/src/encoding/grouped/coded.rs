@@ -9,7 +9,7 @@ impl<C: Codes, S: Scale, const LEN: usize> Coded for Grouped<C, S, LEN> {
     const BITS: usize = C::Stored::BITS;
     const GROUPS: usize = LEN / GROUP;
     const BLOCK: usize = Self::BYTES;
-    /// Scale and zero are loaded at once, so their bytes are filled up to a power of two.
+    /// Scale and zero point are loaded together, so their bytes are padded to a power of two.
     const SCALES: usize = Self::HEAD.next_power_of_two();
 
     fn codes(block: &[u8], group: usize) -> [u8; GROUP] {

@@ -16,22 +16,22 @@ pub(crate) trait Codes: 'static {
     /// The elements of 32 codes. Inlined into loops over blocks.
     fn decode(codes: &[u8], zero: &[u8], scale: f32) -> [f32; GROUP];
 
-    /// The scale of a group whose elements, and 0, are from `low` to `high`.
+    /// The scale of a group whose elements, together with 0, range from `low` to `high`.
     fn scale(low: f32, high: f32) -> f32;
-    /// Writes the zero of a group whose least element, or 0, is `low`.
+    /// Writes the zero point of a group whose smallest element, or 0, is `low`.
     fn set_zero(zero: &mut [u8], low: f32, scale: f32);
     /// Writes the nearest codes of 32 elements.
     fn encode(elements: &[f32; GROUP], zero: &[u8], scale: f32, codes: &mut [u8]);
 
-    /// Why zero and codes are none of a group.
+    /// Returns why zero point and codes cannot belong to a group.
     fn check(zero: &[u8], codes: &[u8]) -> Result<(), &'static str>;
 }
 
-/// Codes `q` from 0; an element is `(q - bias) * scale`, where the bias is half of the codes'
-/// number.
+/// Codes `q` from 0; an element is `(q - bias) * scale`, where the bias is half of the number of
+/// codes.
 pub(crate) struct Symmetric<C>(C);
 
-/// Codes `q` from 0 and a zero, which is a code, too; an element is `(q - zero) * scale`.
+/// Codes `q` from 0 and a zero point, which is also a code; an element is `(q - zero) * scale`.
 pub(crate) struct WithZero<C>(C);
 
 /// fp8 e4m3 (OCP 8-bit Floating Point Specification 1.0): a sign, four bits of exponent with bias
@@ -85,7 +85,7 @@ const fn most<C: Integers>() -> f32 {
     ((1u32 << C::BITS) - 1) as f32
 }
 
-/// The nearest codes, of two the even one, where `zero` is that of 0.
+/// The nearest codes, ties to even, where `zero` is the code of 0.
 fn round<C: Integers>(elements: &[f32; GROUP], zero: f32, scale: f32) -> [u8; GROUP] {
     let inverse = inverse(scale);
     elements.map(|x| ((x * inverse).round_ties_even() + zero).clamp(0.0, most::<C>()) as u8)
@@ -101,7 +101,7 @@ impl<C: Integers> Codes for Symmetric<C> {
         biased(C::codes(codes), 1 << (C::BITS - 1), scale)
     }
 
-    /// As compressed-tensors: the largest magnitude is half of the codes' range.
+    /// Like compressed-tensors: the largest magnitude is half of the codes' range.
     fn scale(low: f32, high: f32) -> f32 {
         high.max(-low) / (0.5 * most::<C>())
     }

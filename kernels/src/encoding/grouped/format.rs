@@ -5,7 +5,7 @@ use super::codes::{Bytes, Integers, Nibbles};
 use amk::encoding::Encoding;
 use amk::ir::DType;
 
-/// What the codes of a group are.
+/// The kind of a group's codes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GroupCodes {
     /// Integers from 0 to 15, less 8 or a zero.
@@ -19,9 +19,9 @@ pub enum GroupCodes {
 /// An encoding by groups: each group of `len` elements has its own scale.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GroupFormat {
-    /// What the codes are.
+    /// The kind of the codes.
     pub codes: GroupCodes,
-    /// Whether each group has its own zero.
+    /// Whether each group has its own zero point.
     pub zero: bool,
     /// The type of the scales: f16, bf16 or f32.
     pub scale: DType,
@@ -81,7 +81,7 @@ impl GroupFormat {
     /// store, and the codes of its elements, a byte each.
     ///
     /// # Panics
-    /// When a slice is not as long as the block's.
+    /// If a slice is not as long as the block's.
     pub fn join(self, scale: &[u8], zero: u8, codes: &[u8], block: &mut [u8]) {
         assert_eq!(codes.len(), self.len, "codes of a group");
         let (head, to) = block.split_at_mut(self.head());
@@ -99,7 +99,7 @@ impl GroupFormat {
     /// [`Self::join`].
     ///
     /// # Panics
-    /// When a slice is not as long as the block's.
+    /// If a slice is not as long as the block's.
     pub fn split<'b>(self, block: &'b [u8], codes: &mut [u8]) -> (&'b [u8], Option<u8>) {
         assert_eq!(codes.len(), self.len, "codes of a group");
         let (head, from) = block.split_at(self.head());

@@ -1,8 +1,8 @@
 //! Encodings by groups: integers or fp8 of consecutive columns, with a scale for each group.
 //!
-//! A block is one group: the scale, little endian; the zero as a byte, where there is one; the
+//! A block is one group: the scale, little endian; the zero point as a byte, if there is one; the
 //! codes. Values are computed in f32. `q - zero` and e4m3 are exact there, so an element is rounded
-//! once, by the product with the scale; with a scale in f16 or bf16 that product is exact, too.
+//! once, by the product with the scale; with a scale in f16 or bf16 that product is also exact.
 
 mod coded;
 mod codes;
@@ -39,7 +39,7 @@ impl<C: Codes, S: Scale, const LEN: usize> Grouped<C, S, LEN> {
     fn encode<const BYTES: usize>(elements: &[f32; LEN], block: &mut [u8; BYTES]) {
         let (low, high) = elements.iter().fold((0f32, 0f32), |(low, high), &x| (low.min(x), high.max(x)));
         S::write(block, C::scale(low, high));
-        // As it is read, and so rounded already.
+        // As read, and so already rounded.
         let scale = S::read(block);
         let (head, codes) = block.split_at_mut(Self::HEAD);
         let zero = &mut head[S::BYTES..];
@@ -70,7 +70,7 @@ impl<C: Codes, S: Scale, const LEN: usize, const BYTES: usize> Blocks<BYTES> for
     }
 }
 
-/// Registers encodings in groups of 32, 64 and 128: the two parts of the name around the length,
+/// Registers encodings with groups of 32, 64 and 128: the two parts of the name around the length,
 /// the codes and the type of the scales.
 macro_rules! grouped {
     ($($name:literal $suffix:literal $codes:ty, $scale:ty;)*) => {$(

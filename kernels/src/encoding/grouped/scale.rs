@@ -7,7 +7,7 @@ use half::{bf16, f16};
 pub(crate) trait Scale: 'static {
     const BYTES: usize;
 
-    /// The scale, where it is finite. Inlined into loops over blocks.
+    /// Reads the scale, which must be finite. Inlined into loops over blocks.
     fn read(block: &[u8]) -> f32;
     fn is_finite(block: &[u8]) -> bool;
     /// Writes the nearest scale.

@@ -5,7 +5,7 @@ use crate::encoding::Coded;
 use crate::encoding::grouped::{Bytes, E4m3, Encoded, Grouped, Nibbles, Symmetric, WithZero};
 use half::{bf16, f16};
 
-/// Submits the kinds of codes. The C++ type of a block is what stands before the type of its scales
+/// Submits the kinds of codes. The C++ type of a block is the text before the type of its scales
 /// and the length.
 macro_rules! kinds {
     ($($codes:ty = $cpp:literal;)*) => {$(

@@ -37,13 +37,13 @@ impl PartialEq for TileKind {
 }
 
 impl TileKind {
-    /// All registered kinds, in no order: those of encodings in blocks.
+    /// All registered kinds, in no particular order: those of encodings in blocks.
     pub fn registered() -> impl Iterator<Item = &'static Self> {
         inventory::iter::<Self>.into_iter()
     }
 
-    /// The kind that takes rows of so many columns in an encoding as they are, else that of bf16.
-    /// Among several it is the one with the largest packs.
+    /// Returns the kind that packs rows of `columns` columns in an encoding unchanged, or else that
+    /// of bf16. Of several, the one with the largest packs.
     pub fn of(encoding: Option<&Encoding>, columns: u32) -> &'static Self {
         let takes = |kind: &&Self| {
             let alone = kind.pack * TILE_K == kind.layout.encoding.block as u32;
@@ -53,7 +53,7 @@ impl TileKind {
         Self::registered().filter(takes).max_by_key(|kind| kind.pack).unwrap_or(&PLAIN)
     }
 
-    /// Whether the elements of a row of [`PADDING`], with which the last unit is filled, are NaNs.
+    /// Whether the elements of a row of [`PADDING`], with which the last unit is padded, are NaNs.
     pub(super) fn pads(&self) -> bool {
         let encoding = self.layout.encoding;
         let mut elements = vec![0.0; encoding.block];
@@ -61,15 +61,15 @@ impl TileKind {
         elements.iter().all(|element| element.is_nan())
     }
 
-    /// Bytes of so many rows of so many columns.
+    /// Bytes of `rows` rows of `columns` columns.
     pub fn bytes(&self, rows: u32, columns: u32) -> u64 {
         (self.layout.bytes)(rows, columns)
     }
 }
 
-/// How neighbouring tiles lie, a row of each at a time.
+/// The layout of neighbouring tiles, one row of each at a time.
 pub(super) trait Tile: 'static {
-    /// The name of the layout, which tells those of an encoding apart.
+    /// The name of the layout, which distinguishes those of an encoding.
     const LAYOUT: &'static str = "projection";
     /// Columns of the tiles of a pack, which share data.
     const COLUMNS: usize;
@@ -94,7 +94,7 @@ pub(super) static PLAIN: TileKind = TileKind {
 };
 
 /// A row has four pieces of 16 bytes: the first pairs of each quad of the even half of the columns,
-/// the second ones, and those of the odd half. Pieces change places by row, as `wgmma` has them in
+/// the second pairs, and those of the odd half. Pieces are permuted by row, as `wgmma` expects in
 /// swizzled lines of 64 bytes, so that eight rows of one piece are in different banks.
 struct Plain;
 
@@ -139,8 +139,8 @@ const BLOCKS: DeviceCode = DeviceCode {
 };
 const K: DeviceCode = DeviceCode { files: &[("linear/tile/k.cuh", include_str!("k.cuh"))] };
 
-/// Submits the kinds of blocks of 32 elements: of one a pack, and of four, where rows have whole
-/// packs of them. The C++ type has the tiles of a pack for a parameter.
+/// Submits the kinds of blocks of 32 elements: with one block per pack, and with four, if rows have
+/// whole packs of them. The C++ type has the number of tiles of a pack as a parameter.
 macro_rules! blocks_of_32 {
     ($($blocks:ty, $encoding:ident, $cpp:literal;)*) => {$(
         inventory::submit! { coded::<$blocks>(&encoding::$encoding, concat!("CodedTile<", $cpp, "<1>>"), BLOCKS) }
@@ -162,19 +162,19 @@ inventory::submit! { coded::<encoding::k::Four>(&encoding::Q4_K, "CodedTile<Q4_K
 inventory::submit! { coded::<encoding::k::Five>(&encoding::Q5_K, "CodedTile<Q5_K>", K) }
 inventory::submit! { coded::<encoding::k::Six>(&encoding::Q6_K, "CodedTile<Q6_K>", K) }
 
-/// The kind of blocks `B`, whose tiles the C++ type `cpp` decodes: `CodedTile<..>` of a type with
-/// the constants of `B`.
+/// Returns the kind of blocks `B`, whose tiles are decoded by the C++ type `cpp`: `CodedTile<..>`
+/// of a type with the constants of `B`.
 pub const fn coded<B: Coded>(encoding: &'static Encoding, cpp: &'static str, code: DeviceCode) -> TileKind {
     let (bytes, pack) = ((Codes::<B>::BYTES / B::GROUPS) as u32, B::GROUPS as u32);
     TileKind { layout: projection::<Codes<B>>(encoding), bytes, pack, cpp, code }
 }
 
-/// The codes of a pack, then the scales row by row, first what a row has for all tiles, then what
-/// it has for each. Of [`Codes::RUN`] tiles come the low nibbles or the bytes, lane by lane, then
-/// their upper bits, tile by tile.
+/// The codes of a pack, then the scales row by row: first those that a row has for all tiles, then
+/// those for each tile. For each run of [`Codes::RUN`] tiles, the low nibbles or the bytes come
+/// first, lane by lane, then their upper bits, tile by tile.
 struct Codes<B>(B);
 
-/// Tiles of a run whose codes are nibbles, at most.
+/// Maximum number of tiles in a run whose codes are nibbles.
 const MOST_RUN: usize = 4;
 
 /// Bytes of the scales of a row of a pack, at most.
@@ -190,10 +190,10 @@ impl<B: Coded> Codes<B> {
     /// Bits above the nibbles, and a lane's bytes of them.
     const UPPER: usize = if B::BITS < 8 { B::BITS - 4 } else { 0 };
 
-    /// Tiles whose codes lie side by side, 16 bytes of a lane at most.
+    /// Number of tiles whose codes are side by side, at most 16 bytes per lane.
     const RUN: usize = if B::GROUPS < 16 / Self::LOW { B::GROUPS } else { 16 / Self::LOW };
 
-    /// Bytes of scales of a row that are all its tiles'.
+    /// Bytes of a row's scales that apply to all its tiles.
     const HEAD: usize = B::SCALES - B::GROUPS * B::OWN;
 
     /// First bytes of a lane's codes and of their upper bits.
@@ -212,8 +212,8 @@ impl<B: Coded> Codes<B> {
         }
     }
 
-    /// Writes the codes of a run of tiles, which begins with tile `run`: a lane's words of all of
-    /// them lie side by side.
+    /// Writes the codes of a run of tiles, which begins with tile `run`: a lane's words for all of
+    /// them are side by side.
     fn pack_nibbles(n: usize, row: &[u8], packed: &mut [u8], run: usize) {
         let mut words = [[0; 4]; MOST_RUN];
         for (at, words) in words.iter_mut().enumerate().take(Self::RUN) {
@@ -245,7 +245,8 @@ impl<B: Coded> Codes<B> {
         if Self::UPPER == 0 {
             return 0;
         }
-        // Of each byte the low bits are a pair's: two bytes are moved together, then two of those.
+        // The low bits of each byte belong to a pair: two bytes are merged, then two of the
+        // results.
         let (pair, pairs) = (2 * Self::UPPER, 4 * Self::UPPER);
         let bytes = middle_swapped(a >> 4 & 0x0f0f_0f0f | (b >> 4 & 0x0f0f_0f0f) << Self::UPPER);
         let halves = (bytes | bytes >> (8 - pair)) & (0x0001_0001 * ((1 << pairs) - 1));
@@ -260,7 +261,7 @@ impl<B: Coded> Codes<B> {
     }
 }
 
-/// The columns of a quad's codes: the first ones of the four pairs of a lane, then the second ones.
+/// The columns of a quad's codes: the first ones of a lane's four pairs, then the second ones.
 fn columns(quad: usize) -> [usize; 8] {
     [0, 16, 2, 18, 1, 17, 3, 19].map(|column| 4 * quad + column)
 }
@@ -329,7 +330,7 @@ impl<B: Coded> Tile for Codes<B> {
     }
 }
 
-/// Bytes of a unit: 8 rows of so many columns.
+/// Bytes of a unit: 8 rows of `columns` columns.
 pub(super) fn unit_bytes(kind: &TileKind, columns: u32) -> u32 {
     kind.bytes(UNIT, columns) as u32
 }
