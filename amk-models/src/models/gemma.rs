@@ -6,8 +6,7 @@ use crate::import::{Activation, Gguf, Import};
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, gelu_mul, kv_append, linear, rms_norm, rope, scale};
 
-/// The checkpoints of this family. The first ones have `gelu`, which transformers treats as the
-/// tanh approximation.
+/// The checkpoints of this family. In the first ones, `gelu` means the tanh approximation.
 pub const IMPORTS: &[Import] = &[Import {
     family: "gemma",
     model_type: "gemma",

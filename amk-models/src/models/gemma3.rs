@@ -9,8 +9,7 @@ use amk_kernels::{
     add, attention, embed, gelu_mul, head_norm, kv_append, linear, rms_norm, rope, scale, window_attention,
 };
 
-/// The checkpoints of this family: text models, and those with images, of which the text model is
-/// computed.
+/// The checkpoints of this family: text models, and the text model of those with images.
 pub const IMPORTS: &[Import] = &[TEXT, WITH_IMAGES];
 
 const TEXT: Import = Import {

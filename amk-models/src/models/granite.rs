@@ -1,4 +1,5 @@
-//! Granite 3 and 4, dense: a Llama with multipliers for embeddings, residual additions and logits.
+//! Granite 3 and 4, dense: a Llama with multipliers for the embedding, for the outputs of attention
+//! and the MLP, and for the logits.
 
 use super::kv::KvCache;
 use super::parts::{Ends, Layer, Rotary};
