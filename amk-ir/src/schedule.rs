@@ -47,12 +47,12 @@ pub struct Schedule {
     /// Number of consecutive 64-position blocks of a cache that go to one split before the next
     /// split's turn; an even number.
     pub run: u32,
-    /// KiB of weights that a worker which attends at every position is charged when the rows of the
-    /// layer's next projection are dealt: it begins late, and gets fewer.
+    /// KiB of weights charged to a worker that attends at every position when the rows of the
+    /// layer's next projection are distributed: it begins late, and so gets fewer rows.
     pub late: u32,
-    /// KiB that must come off the longest task of a projection where the columns of the units that
-    /// do not divide evenly are split over workers. In wide steps of rows, a twelfth of what must
-    /// come off the bytes that a worker copies where columns are shared out. 0: none are split.
+    /// KiB by which splitting the columns of left-over units over workers must shorten the longest
+    /// task of a projection. In wide steps of rows, a twelfth of the bytes by which sharing columns
+    /// must reduce what a worker copies. 0: no columns are split.
     pub split_k: u32,
     /// The ring through which streamed weights come.
     pub ring: Ring,

@@ -242,7 +242,6 @@ impl Model {
     /// # Errors
     /// If a tensor is missing, unused or of the wrong shape, the configuration is outside the
     /// model's range, or no matrix supports the requested inputs.
-    /// range, or no matrix can take the inputs asked for.
     pub fn load(
         config: &ModelConfig,
         tensors: TensorSet,

@@ -136,8 +136,8 @@ device_enumerations! {
     }
 }
 
-/// Rows of the residual that a worker owns at most. With rows it holds so many for each row of a
-/// step.
+/// Maximum number of rows of the residual that a worker owns, in programs with rows for each row of
+/// a step.
 pub(crate) fn most_own_rows(rows: Option<u32>) -> u32 {
     if rows.is_some() { MAX_STEP_OWN } else { MAX_OWN_ROWS }
 }

@@ -8,8 +8,6 @@
 //! Clocks never claim an order that does not exist. They miss some: orders that follow from cycles
 //! of partial waits, from counters that later steps can confuse, and from ticket workers that are
 //! all blocked; these are decided by [`simulation`](super::simulate) if a race depends on them.
-//! counters that later steps can confuse, and of ticket workers that are all blocked; those are
-//! decided by [`simulation`](super::simulate) where a race depends on them.
 
 use super::simulate::{Run, Simulation};
 use super::sync::{Mode, Order, Sync};

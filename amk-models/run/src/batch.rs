@@ -6,7 +6,6 @@
 //! token from its logits, and a guess is kept only if it is that choice. Nor do shared prefixes
 //! ([`Batch::keeping`]): the reused keys and values are those that the prompt's own rows would
 //! write.
-//! the prompt's own rows would write.
 
 use crate::drafter::{Ask, Draft, Drafter};
 use crate::generate::{GenerateError, checked};
@@ -44,7 +43,7 @@ pub enum Event<'e> {
     Text(Piece<'e>),
     /// It has ended.
     Ended(Generated),
-    /// It cannot go on by its grammar, which concerns no other text.
+    /// Its grammar allows no continuation; other texts are unaffected.
     Failed(SamplerError),
 }
 

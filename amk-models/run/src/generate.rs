@@ -51,7 +51,7 @@ impl Decoder for cuda::Vm {
 /// The reasons why nothing, or not everything, was generated.
 #[derive(Debug, thiserror::Error)]
 pub enum GenerateError {
-    /// There is nothing to go on from.
+    /// The prompt is empty.
     #[error("the prompt has no tokens; write a few words")]
     EmptyPrompt,
     /// The prompt is longer than the context.

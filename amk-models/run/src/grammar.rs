@@ -49,7 +49,7 @@ pub enum Language {
 /// The reasons why a grammar does not compile, or its text cannot continue.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GrammarError {
-    /// A language cannot be compiled, or a text of it cannot go on.
+    /// A language cannot be compiled, or a text in it cannot continue.
     #[error("the grammar: {0}")]
     Failed(String),
     /// A strict schema has a keyword that cannot be enforced.

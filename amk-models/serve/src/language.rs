@@ -34,7 +34,7 @@ impl LanguageFields {
     /// The language that is asked for, if one is.
     ///
     /// # Errors
-    /// More than one, or a format that is not there.
+    /// More than one, or an unsupported format.
     pub(crate) fn language(&self) -> Result<Option<Asked>, ApiError> {
         let schema = |schema: &Value| Language::JsonSchema { schema: schema.clone(), strict: true };
         let format = self.response_format.as_ref().map(response_format).transpose()?.flatten();

@@ -27,7 +27,7 @@ impl Prompts<'_> {
     /// The tokens of each text of a field.
     ///
     /// # Errors
-    /// A text that cannot be encoded, or a token that is not there.
+    /// A text that cannot be encoded, or a token that does not exist.
     pub(crate) fn tokens(&self, field: &'static str, texts: PromptField) -> Result<Vec<Vec<u32>>, ApiError> {
         let encode = |text: &str| self.encode(field, text, SpecialTokens::Add);
         match texts {

@@ -154,10 +154,10 @@ pub struct LayerNorms {
 /// Rotary embedding.
 #[derive(WeightLayout)]
 pub struct Rotary {
-    /// Frequencies, radians a position.
+    /// Frequencies, in radians per position.
     #[table([ROTARY / 2])]
     pub freqs: Weight,
-    /// Factor on the rotated values (yarn's attention factor, else 1).
+    /// Factor on the rotated values (yarn's attention factor, otherwise 1).
     #[param]
     pub scale: f32,
     /// Elements of a head.

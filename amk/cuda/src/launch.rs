@@ -367,7 +367,7 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    /// Uses the schedule of the options, else the instance's, else its function's. `known` was
+    /// Uses the schedule of the options, or the instance's, or else its function's. `known` was
     /// verified before.
     fn new(
         kernel: &Megakernel,

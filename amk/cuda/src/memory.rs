@@ -129,7 +129,7 @@ impl Resident {
             let place = |page: u32| start + (u64::from(first) + u64::from(page)) * bytes;
             // SAFETY: both pages are within the memory, which has `pages` of them from `first` on
             // and outlives the stream's work: it is freed on the same stream. Programs that share
-            // it run there, too.
+            // it also run there.
             unsafe {
                 match from {
                     None => result::memset_d8_async(place(to), 0, bytes as usize, stream.cu_stream())?,

@@ -18,7 +18,7 @@ pub struct Stream {
     pub instruction: &'static str,
     /// Name of the parameter: a weight `[N, K]` whose rows the instruction's `task` clause tiles.
     pub operand: &'static str,
-    /// Rows that are dealt out together, a multiple of 8.
+    /// Rows that are distributed as a unit, a multiple of 8.
     pub unit: u32,
     /// Whether the body supports a matrix of `rows` rows and `columns` columns; others use plain
     /// loads.

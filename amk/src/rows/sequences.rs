@@ -124,7 +124,7 @@ pub struct Placed {
 pub struct PageEdit {
     /// The group.
     pub group: usize,
-    /// The change.
+    /// The change of one of its pages.
     pub change: PageChange,
 }
 

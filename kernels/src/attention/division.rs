@@ -327,7 +327,7 @@ mod tests {
         }
     }
 
-    /// A worker has at most a task more than another, and the later ones are shared out, too.
+    /// A worker has at most one task more than another, and the later tasks are also distributed.
     #[test]
     fn the_workers_have_about_as_many_positions() {
         for division in in_parts() {

@@ -199,9 +199,9 @@ pub(super) fn is_normed(plan: &Plan) -> bool {
     plan.rows() >= Some(NORMED_ROWS)
 }
 
-/// Returns what a product with its columns in so many shares reads, and the weight of the norm that
-/// it computes. A residual whose phase can wait is added up here; else all residuals have their
-/// phases first.
+/// Returns the input of a product with its columns in `shares` shares, and the weight of the norm
+/// that it computes. A residual whose phase can wait is added up here; otherwise the phases of all
+/// residuals come first.
 fn input(product: &Product, planner: &mut Planner<'_>, shares: u32) -> (Input, Option<BufferId>) {
     let norm = product.norm.map(|norm| planner.known(norm));
     if let Some(sum) = rms_norm::unsettled(planner, product.input) {
@@ -272,7 +272,7 @@ fn spread(planner: &mut Planner<'_>, mut gemv: Gemv, rows: u32, fold: u32, share
 }
 
 /// The workers that attend in a layer at every position, until the rows of its next projection are
-/// dealt.
+/// distributed.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LateWorkers(pub(crate) Vec<bool>);
 
@@ -465,7 +465,7 @@ impl Gemv {
         }
     }
 
-    /// Returns the units behind the elements `rows` of the output.
+    /// Returns the number of units of the elements `rows` of the output.
     pub(super) fn units(&self, rows: &Range<u32>) -> u32 {
         let fold = if matches!(self.output, Output::Gated { .. }) { 2 } else { 1 };
         ((rows.end - rows.start) * fold).div_ceil(UNIT)

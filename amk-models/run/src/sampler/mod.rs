@@ -129,7 +129,7 @@ pub enum SamplerError {
         /// The token.
         token: u32,
     },
-    /// The text cannot go on by its grammar.
+    /// The grammar allows no continuation of the text.
     #[error(transparent)]
     Grammar(#[from] GrammarError),
 }

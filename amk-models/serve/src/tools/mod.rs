@@ -115,7 +115,7 @@ impl ToolFields {
     /// The tools that the answer may call, if there are any.
     ///
     /// # Errors
-    /// A tool that is not a function, or a choice that is not there.
+    /// A tool that is not a function, or a choice that does not exist.
     pub(crate) fn tools(&self, template: &ChatTemplate) -> Result<Option<Tools>, ApiError> {
         let functions: Vec<Value> = self.tools.iter().flatten().map(Tool::function).collect::<Result<_, _>>()?;
         let (functions, required) = match &self.tool_choice {

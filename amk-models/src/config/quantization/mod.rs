@@ -56,9 +56,9 @@ pub struct Gptq {
 pub enum Strategy {
     /// All.
     Tensor,
-    /// Those of a row.
+    /// The elements of a row.
     Channel,
-    /// So many neighbours in a row.
+    /// This many consecutive elements of a row.
     Group(usize),
     /// A block of rows and columns.
     Block([usize; 2]),

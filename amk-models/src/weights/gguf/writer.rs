@@ -37,7 +37,6 @@ pub fn holds(encoding: &Encoding) -> bool {
 /// # Errors
 /// If `out` fails, GGUF has no type for an encoding, or the number of a tensor's bytes does not
 /// match its shape.
-/// shape says.
 pub fn write<'v>(
     out: &mut dyn Write,
     metadata: impl IntoIterator<Item = (&'v str, &'v Value)>,

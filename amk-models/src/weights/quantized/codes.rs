@@ -7,7 +7,7 @@ use super::super::row_source::Extent;
 pub(crate) struct Codes {
     extent: Extent,
     packing: Packing,
-    /// Distances of neighbours in a column and in a row, in bytes or in int32 words.
+    /// Distances between adjacent codes in a column and in a row, in bytes or in int32 words.
     strides: [usize; 2],
 }
 
@@ -19,7 +19,7 @@ pub(super) enum Packing {
         /// The number added.
         plus: u8,
     },
-    /// Neighbours in a row share an int32, from its lowest bits on.
+    /// Consecutive codes of a row share an int32, from its lowest bits on.
     AlongRows {
         /// Bits of a code.
         bits: u32,

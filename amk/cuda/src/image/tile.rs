@@ -248,7 +248,7 @@ impl<'p> GenericTask<'p> {
         self.calls.first().and_then(|call| call.rows)
     }
 
-    /// Bytes that one `acquire` of its stream hands out, for rows of `k` elements.
+    /// The bytes that one `acquire` of its stream returns, for rows of `k` elements.
     pub(super) fn block(&self, k: u32) -> u32 {
         self.sequence.stream.map_or(0, |stream| (stream.block)(k))
     }

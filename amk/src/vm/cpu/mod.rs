@@ -15,8 +15,6 @@
 //! linked functions take, and states check their regions row by row. One obligation remains with
 //! the author of an instruction: its body must not move a state out of the `&mut State` that it was
 //! given.
-//! linked functions take, and states check their regions row by row. One thing is left to the
-//! author of an instruction: its body must not move a state out of the `&mut State` it was given.
 
 mod area;
 mod engine;
