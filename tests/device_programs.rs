@@ -231,13 +231,15 @@ fn caches_that_no_fused_body_computes_are_refused_by_name() {
         Ok::<_, String>(states.filter(|state| state.dtype != DType::U32).map(|cache| cache.dtype).collect::<Vec<_>>())
     };
     let (tiny, short) = (tiny(), with("llama", &[("HEAD_DIM", 40), ("ROTARY", 40)]).1);
-    for (dims, cache, precision) in [
-        (&short, DType::E4M3, Precision::BF16),
-        (&short, DType::BF16, Precision::BF16),
-        (&tiny, DType::E4M3, Precision::F32),
+    let heads = "its heads have 40 elements";
+    for (dims, cache, precision, why) in [
+        (&short, DType::E4M3, Precision::BF16, heads),
+        (&short, DType::BF16, Precision::BF16, heads),
+        (&tiny, DType::E4M3, Precision::F32, "in f32 every call does"),
     ] {
         let refused = plan(dims, cache, precision).expect_err("states of generic tasks");
         assert!(refused.contains(&format!("`kv.layers[0].k` is kept in {cache}")), "{refused}");
+        assert!(refused.contains(&format!("runs by its generic body: {why}")), "{refused}");
     }
     for dims in [&short, &tiny] {
         assert_eq!(plan(dims, DType::F32, Precision::BF16), Ok(vec![DType::F32; 4]));

@@ -3,6 +3,7 @@
 
 use super::chain::{Chain, cut, named};
 use super::group::Groups;
+use super::missed::{Because, Lacks, Missed};
 use super::operand::read;
 use super::phase::same;
 use super::planner::Planner;
@@ -358,7 +359,9 @@ impl Planner<'_> {
             }
             (BufferKind::State, dtype) => {
                 if dtype != DType::F32 {
-                    let what = format!("`{}` is kept in {dtype}, and states of generic tasks in f32", tensor.name);
+                    let why = self.why_generic(id).map_or(String::new(), |missed| format!(": {missed}"));
+                    let name = &tensor.name;
+                    let what = format!("`{name}` is kept in {dtype}, and states of generic tasks in f32{why}");
                     return Err(Unsupported::at(self.flow, at, what));
                 }
                 if rows {
@@ -383,6 +386,16 @@ impl Planner<'_> {
             (_, dtype) => return Err(Unsupported::at(self.flow, at, format!("`{}` is {dtype:?}", tensor.name))),
         };
         Ok(Operand { buffer, region, access, early: tensor.kind == BufferKind::Weight, routed: None })
+    }
+
+    /// Why a call that uses a state runs by its generic body, where more is known than that no
+    /// fusion takes it.
+    fn why_generic(&self, state: TensorId) -> Option<&Missed> {
+        let is_known = |missed: &&Missed| {
+            missed.lacks == Lacks::FusedBody && !matches!(missed.because, Because::NoRule | Because::Joined { .. })
+        };
+        let users = self.flow.users(state);
+        self.plan.missed.iter().filter(is_known).find(|missed| users.contains(&missed.call))
     }
 
     /// The program's buffer of a state. With rows, any worker may have its tiles.
