@@ -157,7 +157,7 @@ impl Decoder {
         decoder.layers.iter().take(layer).filter(|&before| Some(group(before)) == own).count() as u32
     }
 
-    /// Returns how many positions a row reads of the inputs of convolutions.
+    /// Returns the number of positions of the inputs of convolutions that a row reads.
     pub(crate) fn convolved_reach(&self, positions: u32) -> Reach {
         let [_, taps] = self.convolved;
         Some(taps).filter(|&taps| taps < positions)

@@ -63,5 +63,5 @@ pub use scale::scale;
 pub use short_conv::{append, short_conv};
 pub use soft_cap::soft_cap;
 
-/// Keeps this crate and its instructions in a binary that names none of them.
+/// Links this crate and its instructions into a binary that does not otherwise name it.
 pub fn link() {}

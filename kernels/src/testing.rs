@@ -24,7 +24,7 @@ pub(crate) fn close(found: &[f32], exact: &[f64], tolerance: f64) {
     }
 }
 
-/// Blocks of any bytes but scales that are not finite.
+/// Random blocks whose scales are finite.
 pub(crate) fn random_blocks(seed: u64, encoding: &Encoding, count: usize) -> Vec<u8> {
     let mut state = seed;
     let mut next = || {

@@ -12,7 +12,7 @@ use amk_cuda::plan::Plan;
 use amk_cuda::set::RecordKind;
 use std::collections::HashMap;
 
-/// The instruction that joins splits. The image leaves it to the program.
+/// The instruction that merges splits. The image does not contain it; it is taken from the program.
 pub(super) const COMBINE: &str = "amk_kernels::combine_splits";
 const ATTEND: [&str; 4] = [
     "amk_kernels::attention_split",

@@ -107,7 +107,7 @@ fn prefetches(plan: &Plan) -> Option<String> {
     by_kind(plan, "agreed", |form| format!("prefetch_rows<{form}>(l.p, l.s, r)"))
 }
 
-/// Renders the call that joins splits, whatever the kind of their attention.
+/// Renders the call that merges splits, whatever the kind of their attention.
 fn join_splits(plan: &Plan) -> Option<String> {
     plan.rows().filter(|_| !plan.is_wide())?;
     of_any_kind(plan, |form| format!("join_rows<{form}>(w, r)"))
@@ -139,8 +139,8 @@ struct Layer<'c, 'p> {
     key_norm: Option<BufferId>,
 }
 
-/// Where the program's tasks have the heads from that they append, by cache and kv head; `None` for
-/// heads from several places.
+/// The sources of the heads that the program's tasks append, by cache and kv head; `None` for heads
+/// from several sources.
 #[derive(Clone, Debug, Default)]
 struct Sources(HashMap<(BufferId, u32), Option<(BufferId, Interval)>>);
 
@@ -257,8 +257,8 @@ impl<'c, 'p> Layer<'c, 'p> {
         DecodedOperand { field: "row, layer", place: Place::Buffer(cache), region, access, early: false }
     }
 
-    /// Norms and rotates `heads` heads, if the form does. Locals are numbered from `local`
-    /// on. Returns the result.
+    /// Normalises and rotates `heads` heads, if the form does. Locals are numbered from `local` on.
+    /// Returns the result.
     fn turned(
         &self,
         calls: &mut Vec<DecodedCall<'p>>,

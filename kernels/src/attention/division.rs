@@ -13,13 +13,13 @@ use std::ops::Range;
 /// Steps of more rows mostly run long prompts. The larger sets attend to rows of many sequences one
 /// sequence after the other, and there may be this many such rows.
 const MANY_SEQUENCES: u32 = 256;
-/// Steps of more rows have a prompt's first and last rows in different rounds.
+/// In steps of more rows, a prompt's first and last rows are in different rounds.
 const VERY_LONG: u32 = 512;
 /// Queries of a set of rows in long steps.
 const LONG_QUERIES: u32 = 64;
 /// The longest head whose elements fit in a worker's warps in long steps.
 const LONGEST_HEAD: u32 = 256;
-/// Parts of the positions at most. A row has a result of each in memory.
+/// Maximum number of parts of the positions. A row has a result of each in memory.
 const MOST_PARTS: u32 = 8;
 /// Minimum number of blocks of positions in a part of a context.
 const LEAST_BLOCKS: u32 = 4;
@@ -43,7 +43,7 @@ pub(super) struct Division {
     rounds: u32,
     /// By sets of more queries, with the positions in the ring's memory.
     long: bool,
-    /// Parts of the positions, each for a task of its own; another phase joins their results.
+    /// Parts of the positions, each a separate task; another phase merges their results.
     pub(super) parts: u32,
 }
 
@@ -62,8 +62,8 @@ impl Step {
         Division { step: self, block, rounds, long: false, parts: 1 }
     }
 
-    /// In as few rounds as there can be but no fewer than `least`, and of these by the first block,
-    /// which give no worker two tasks in a round.
+    /// In as few rounds as possible, but at least `least`, with the smallest block with which no
+    /// worker has two tasks in a round.
     fn first(self, least: u32, blocks: impl Iterator<Item = u32> + Clone) -> Option<Division> {
         let of = |rounds| blocks.clone().map(move |block| self.division(block, rounds));
         (least..=self.rows).find_map(|rounds| of(rounds).find(Division::fits))
@@ -115,8 +115,8 @@ impl Step {
         self.by_parts(most_parts, suits).filter(faster).or(whole)
     }
 
-    /// Teams of a worker's warps in long steps, each with a set of queries or a share of the
-    /// positions.
+    /// Number of teams of a worker's warps in long steps, each with a set of queries or a share of
+    /// the positions.
     fn teams(self) -> u32 {
         WARPS / 4 / self.heads[2].div_ceil(SMALL_HEAD)
     }
@@ -171,9 +171,9 @@ impl Division {
         self.by_round(self.block, self.rounds)
     }
 
-    /// The tasks of each round that attend to parts, one a worker at most: a kv head, and a column
-    /// (see [`Self::block_and_part`]). Later rows attend to more positions, and a task goes to the
-    /// worker with the fewest so far.
+    /// The tasks of each round that attend to parts, at most one per worker: a kv head, and a
+    /// column (see [`Self::block_and_part`]). Later rows attend to more positions, and a task goes
+    /// to the worker with the fewest so far.
     pub(super) fn parts_by_round(&self) -> Vec<Vec<Work>> {
         let Step { rows, workers, .. } = self.step;
         let (blocks, kv_heads) = (rows.div_ceil(self.block), self.step.kv_heads());
@@ -212,7 +212,7 @@ impl Division {
         if self.parts > 1 { self.block.min(even) } else { self.block }
     }
 
-    /// A worker's blocks of two rounds are as far from the ends.
+    /// A worker's blocks in two rounds are equally far from the two ends.
     fn by_round(&self, block: u32, rounds: u32) -> Vec<Vec<u32>> {
         let all = Vec::from_iter(0..self.step.rows.div_ceil(block));
         let mut rounds: Vec<_> = all.chunks(all.len().div_ceil(rounds as usize)).map(<[u32]>::to_vec).collect();
@@ -220,7 +220,7 @@ impl Division {
         rounds
     }
 
-    /// Tasks of a round, in which the workers may have one each.
+    /// Number of tasks in a round, at most one per worker.
     fn of_round(&self) -> u32 {
         let blocks = self.step.rows.div_ceil(self.block);
         self.step.kv_heads() * (blocks * self.parts).div_ceil(self.rounds)

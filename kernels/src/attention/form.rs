@@ -1,5 +1,5 @@
-//! The forms of a plan's attentions: all have the same heads, and layers of two kinds differ in
-//! their window, their rotation or the bound of their scores.
+//! The forms of a plan's attentions: all have the same heads; two kinds of layers may differ in
+//! their window, their rotation or the soft cap on their scores.
 
 use super::division::is_long;
 use crate::fused::{Decoder, page_bytes};
@@ -99,7 +99,7 @@ impl AttentionForm {
         }
     }
 
-    /// How many positions a row reads of the caches; `None`: all.
+    /// The number of positions of the caches that a row reads; `None`: all.
     pub(crate) fn reach(self) -> Reach {
         self.window.filter(|&window| window > 0)
     }
@@ -109,14 +109,14 @@ impl AttentionForm {
         plan.group(self.reach())
     }
 
-    /// The last positions that are attended to: without a window all of the program.
+    /// The number of last positions that are attended to: without a window, all of the program.
     pub(crate) fn last(self, program: &Program) -> u32 {
         self.window.unwrap_or(program.positions)
     }
 }
 
 /// Returns the first kind that rotates keys as `kind` does, and has its pages in the same group:
-/// appending keys, both are one.
+/// for appending keys they are equivalent.
 pub(super) fn first_alike(forms: &[AttentionForm], groups: &[usize], kind: usize) -> usize {
     let of = |at: usize| Some((forms.get(at)?.table, groups.get(at)?));
     (0..forms.len()).find(|&at| of(at) == of(kind)).unwrap_or(kind)
@@ -146,8 +146,8 @@ pub(crate) fn cache_of(plan: &Plan) -> DType {
     plan.schedule.cache.unwrap_or(DType::BF16)
 }
 
-/// Elements up to which one warp holds the values of a head, and a worker's memory has the same
-/// size.
+/// Maximum number of elements of a head whose values one warp holds, up to which a worker's memory
+/// has the same size.
 pub(super) const SMALL_HEAD: u32 = 128;
 
 /// Maximum number of rotations of a step's rows that a worker keeps. Beyond that, a task computes

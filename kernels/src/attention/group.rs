@@ -20,7 +20,7 @@ const ATTENTION: [&str; 3] = ["amk_kernels::attention", "amk_kernels::window_att
 /// Query heads that may share a key head: the columns of a product of the tensor cores.
 const MOST_GROUP: u32 = 8;
 
-/// Kinds of attention that a function may have at most: each is code of its own.
+/// Maximum number of kinds of attention in a function: each has its own code.
 const MOST_KINDS: usize = 2;
 
 const HEAD_NORM: &str = "amk_kernels::head_norm";
@@ -72,7 +72,7 @@ pub(crate) struct Heads {
     pub(crate) count: u32,
     /// Key heads with their copies, positions and head dim: the shape of a cache.
     pub(crate) cache: [u32; 3],
-    /// Copies of each key head, which share out its query heads.
+    /// Copies of each key head, which divide its query heads among themselves.
     pub(crate) copies: u32,
     /// Whether queries and keys are normalised per head.
     pub(crate) normed: bool,
@@ -317,14 +317,14 @@ fn attention_at(flow: &Flow<'_>, schedule: &Schedule, at: usize, eps: f32) -> Re
     Ok(Attention { calls, qkv: [q, k, v], norms, result, heads, kind })
 }
 
-/// Returns how often each of `kv_heads` key heads is kept, so that at most [`MOST_GROUP`] of the
-/// `heads` query heads share one: each copy is appended to and read as a head of its own.
+/// Returns the number of copies of each of `kv_heads` key heads, such that at most [`MOST_GROUP`]
+/// of the `heads` query heads share one: each copy is appended to and read as a head of its own.
 fn copies(heads: u32, kv_heads: u32) -> Option<u32> {
     let group = Some(heads / kv_heads).filter(|&group| heads.is_multiple_of(kv_heads) && group > 0)?;
     (1..=MOST_GROUP).find(|copies| group.is_multiple_of(*copies) && group / copies <= MOST_GROUP)
 }
 
-/// Returns the bound of an attention's scores, if it has one.
+/// Returns the soft cap on an attention's scores, if it has one.
 fn capped_at(flow: &Flow<'_>, at: usize) -> Option<f32> {
     let mut floats = flow.call(at).params.iter().filter_map(|param| match param {
         Param::F32(value) => Some(*value),

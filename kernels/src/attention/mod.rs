@@ -57,7 +57,7 @@ pub fn attention(q: &Tensor, k: &State, v: &State, scale: f32, pos: Pos) -> Tens
     attend(q, k, v, 0..pos.index() + 1, |scores| scores.iter_mut().for_each(|score| *score *= scale))
 }
 
-/// Attention over some positions, with scores that `finish` makes of the inner products.
+/// Attention over some positions, with scores that `finish` computes from the inner products.
 fn attend(q: &Tensor, k: &State, v: &State, positions: Range<usize>, finish: impl Fn(&mut [f32])) -> Tensor {
     let &[groups, _, dim] = k.shape() else { panic!("attention over a cache of shape {:?}", k.shape()) };
     let heads = q.len() / dim.max(1);

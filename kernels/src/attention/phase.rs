@@ -1,5 +1,5 @@
-//! Phases of attention: which worker attends to which split of the cache, and which joins the
-//! splits.
+//! Phases of attention: which worker attends to which split of the cache, and which worker merges
+//! the splits.
 
 use super::form::cache_of;
 use super::group::{Attention, Norms};
@@ -169,8 +169,8 @@ pub(super) fn buffers(
     }
 }
 
-/// Notes the workers that attend at every position: those with the first split of a head, the first
-/// in the `order` of [`attending`].
+/// Records the workers that attend at every position: those with the first split of a head, which
+/// come first in the `order` of [`attending`].
 pub(super) fn note_late(planner: &mut Planner<'_>, order: &[usize]) {
     let kv_heads = planner.plan.shared.entry::<Decoder>().heads()[0] as usize;
     let mut late = vec![false; planner.load.len()];
@@ -420,8 +420,8 @@ mod times {
     /// Number of elements of a head beyond which a turn takes no longer: from a trace of Gemma 3's
     /// heads of 256.
     pub(super) const LONG: u32 = 128;
-    /// Joining the outputs of all warps. With less than one block in the cache only few warps have
-    /// any.
+    /// Merging the outputs of all warps. With less than one block in the cache, only a few warps
+    /// have any.
     pub(super) const GATHER: f64 = 232.2;
     /// Publishing a split's share instead of a result.
     pub(super) const PARTIAL: f64 = 63.5;

@@ -14,22 +14,22 @@ use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Unsupported, Work, ear
 use std::iter;
 use std::ops::Range;
 
-/// Writes the keys and values of a block of rows to their pages, a kv head a task.
+/// Writes the keys and values of a block of rows to their pages, one kv head per task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Append {
     /// The layer.
     pub layer: usize,
 }
 
-/// Attention of all rows to one split each of their positions. A task has one kv head; it takes
-/// another split of each row (`split_of`), so that short contexts are spread over the workers.
+/// Attention of all rows to one split each of their positions. A task has one kv head; it takes a
+/// different split of each row (`split_of`), so that short contexts are spread over the workers.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parts {
     /// The layer.
     pub layer: usize,
 }
 
-/// Attention of a block of rows to all of their positions, a kv head a task.
+/// Attention of a block of rows to all of their positions, one kv head per task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AttendRows {
     /// The layer.
@@ -111,8 +111,8 @@ pub(super) fn plan(attention: &Attention, planner: &mut Planner<'_>) -> Result<(
     Ok(())
 }
 
-/// A kv head's positions of a cache, which are read from `lo` up to the row's own, or its own one,
-/// which is written.
+/// A kv head's positions in a cache: those from `lo` up to the row's own, which are read, or only
+/// its own, which is written.
 fn cached(cache: BufferId, head: u32, head_dim: u32, read_from: Option<Bound>) -> Operand {
     let (lo, access) = read_from.map_or((Bound::at_pos(0), Access::Write), |lo| (lo, Access::Read));
     let positions = Interval { lo, hi: Bound::at_pos(1) };
@@ -250,8 +250,8 @@ impl PhaseKind for AttendRows {
     }
 }
 
-/// Adds the calls by which a kv head's queries attend to splits of the positions: of some rows to
-/// one each.
+/// Adds the calls with which a kv head's queries attend to splits of the positions, one split for
+/// each of some rows.
 fn attend_splits(
     task: &mut TaskCalls<'_>,
     layer: usize,

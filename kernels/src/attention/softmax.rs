@@ -82,7 +82,7 @@ fn largest(scores: &[f32]) -> f32 {
 /// normal number. Source: Moshier, Cephes, `expf`.
 #[inline(always)]
 fn exponential(x: f32) -> f32 {
-    /// Added to a number, it leaves the nearest integer in the lowest bits.
+    /// Adding it to a number leaves the nearest integer in the lowest bits.
     const ROUND: f32 = 12_582_912.0;
     /// The logarithm of the least normal number.
     const LEAST: f32 = -87.336_54;

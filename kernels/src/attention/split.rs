@@ -28,7 +28,7 @@ const NOTHING: f32 = f32::MIN;
 /// ```
 ///
 /// A split without positions, or beyond the last one, yields 0 and the lowest finite f32.
-/// [`combine_splits`] joins the results.
+/// [`combine_splits`] merges the results.
 ///
 /// `q: [G * P * D]`, `k: [G * D]`, `v: [G * D]` f32 of `G` key/value heads with `group = P` query
 /// heads each; `freqs: [R]` and `rope_scale` as in [`rope`]; `keys`, `values`: `[G, S, C, D]`;

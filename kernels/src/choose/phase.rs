@@ -49,7 +49,7 @@ pub(super) const ROUNDS: usize = abi::ROUNDS as usize;
 pub(super) struct Choosing {
     /// The workers' best, `[workers, 2]`: value and token.
     pub best: BufferId,
-    /// The data that filters need with it `[workers, SHARES]`.
+    /// The data that filters need in addition, `[workers, SHARES]`.
     pub shares: BufferId,
     /// The results of each round `[workers, LEVELS, FIELDS]`.
     pub found: [BufferId; ROUNDS],
@@ -82,7 +82,7 @@ pub struct Probe {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Choose;
 
-/// Renders how many logits a worker has at most as a macro.
+/// Renders the maximum number of logits of a worker as a macro.
 pub(crate) fn defines(plan: &Plan) -> String {
     let units = (plan.sizes.padded_vocab() / UNIT).div_ceil(plan.schedule.workers);
     format!("#define AMK_WORKER_LOGITS {}\n", units * UNIT)

@@ -10,8 +10,8 @@ use amk_cuda::cost::{CostModel, Overhead};
 use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Work, read, same, write};
 
-/// The choice of the tokens after some rows: a worker's first one, and each that is the number of
-/// workers further.
+/// The choice of the tokens after some rows: a worker's first row, and every row at a multiple of
+/// the number of workers after it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ChooseRows;
 

@@ -1,4 +1,5 @@
-//! Decoded blocks, and inner products straight from them, with the bits of the decoded elements'.
+//! Decoded blocks, and inner products computed directly from blocks, bit-identical to those of the
+//! decoded elements.
 
 use super::fold::{self, Fold, Plain, Sums};
 use super::{LANES, quarters};
@@ -110,7 +111,7 @@ fn products_of<const BYTES: usize, B: Blocks<BYTES>>(
     let bytes = x.len() / (GROUP * B::GROUPS) * BYTES;
     let (eights, rest) = out.as_chunks_mut::<8>();
     let done = eights.len() * 8;
-    // Loops, as a closure would not be compiled for the caller's instruction set.
+    // Loops, because a closure would not be compiled for the caller's instruction set.
     for (number, out) in eights.iter_mut().enumerate() {
         let mut eight = [[0.0; 16]; 8];
         for (at, row) in eight.iter_mut().enumerate() {
@@ -123,8 +124,8 @@ fn products_of<const BYTES: usize, B: Blocks<BYTES>>(
     }
 }
 
-/// Sums in the order that the parent's head comment defines, up to 16 lanes: two groups have all
-/// lanes.
+/// Sums in the order that the parent's module documentation defines, up to 16 lanes: two groups
+/// cover all lanes.
 #[inline(always)]
 fn sums<const BYTES: usize, B: Blocks<BYTES>>(x: &[f32], row: &[[u8; BYTES]]) -> Sums {
     let mut lanes = [[0.0f32; GROUP]; LANES / GROUP];
@@ -140,7 +141,7 @@ fn sums<const BYTES: usize, B: Blocks<BYTES>>(x: &[f32], row: &[[u8; BYTES]]) ->
         }
     } else if B::GROUPS == 8 {
         for (x, block) in x.as_chunks::<8>().0.iter().zip(row) {
-            // Written out, so that the groups' numbers are constants in their code.
+            // Written out, so that the group numbers are constants in the code.
             add(&mut lanes[0], &x[0], B::group(block, 0));
             add(&mut lanes[1], &x[1], B::group(block, 1));
             add(&mut lanes[0], &x[2], B::group(block, 2));

@@ -150,7 +150,7 @@ fn dispatch<E: Element>(x: &[f32], rows: &[E], stride: usize, out: &mut [f32]) {
     }
 }
 
-/// The sums of 4 rows are in 16 of 32 registers.
+/// The sums of 4 rows take 16 of 32 registers.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f")]
 fn products_avx512<E: Element>(x: &[f32], rows: &[E], stride: usize, out: &mut [f32]) {
@@ -158,7 +158,7 @@ fn products_avx512<E: Element>(x: &[f32], rows: &[E], stride: usize, out: &mut [
     products_of::<4, E>(unsafe { fold::Avx::new() }, x, rows, stride, out);
 }
 
-/// The sums of a row are in 8 of 16 registers.
+/// The sums of a row take 8 of 16 registers.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn products_avx2<E: Element>(x: &[f32], rows: &[E], stride: usize, out: &mut [f32]) {
@@ -184,7 +184,7 @@ fn products_of<const W: usize, E: Element>(fold: impl Fold, x: &[f32], rows: &[E
     }
 }
 
-/// Sums of `W` rows in the order that the head comment defines, up to 16 lanes.
+/// Sums of `W` rows in the order that the module documentation defines, up to 16 lanes.
 #[inline(always)]
 fn sums<const W: usize, E: Element>(x: &[f32], rows: &[E], stride: usize) -> [Sums; W] {
     let mut each = [&rows[..0]; W];

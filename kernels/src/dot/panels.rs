@@ -10,11 +10,11 @@ use super::rows::Out;
 use super::{LANES, Level};
 use std::cell::RefCell;
 
-/// So many vectors repay the packing of the rows.
+/// Number of vectors from which packing the rows pays off.
 pub(super) const MANY: usize = 32;
 /// Rows side by side.
 const SIDE: usize = 16;
-/// Elements of a column of the rows or vectors that are turned at a time.
+/// Number of elements of a column of the rows or vectors that are transposed at a time.
 type Eight = [f32; 8];
 
 /// The bits of a lane of the sums, from the last of its leaf: lanes 16 apart are added as
@@ -87,9 +87,9 @@ thread_local! {
     static PANEL: RefCell<Panel> = RefCell::default();
 }
 
-/// Computes `out[r, n] = sum over k of xs[r, k] * rows[n, k]` for vectors of `len` elements and
-/// the first rows of `count`, which `widen` decodes to f32. Returns how many these are: fewer than
-/// 16 are left.
+/// Computes `out[r, n] = sum over k of xs[r, k] * rows[n, k]` for vectors of `len` elements and the
+/// first rows of `count`, which `widen` decodes to f32. Returns the number of these rows; fewer
+/// than 16 remain.
 pub(super) fn products(
     level: Level,
     xs: &[f32],
@@ -125,7 +125,7 @@ fn pitch(len: usize) -> usize {
 }
 
 impl Panel {
-    /// Packs vectors, eight by eight: by leaf and by chunk. The last ones are filled up by zeros.
+    /// Packs vectors, eight at a time: by leaf and by chunk. The last group is padded with zeros.
     fn pack_vectors(&mut self, level: Level, xs: &[f32], len: usize) {
         let (pitch, eight) = (pitch(len), 8 * len.max(1));
         self.vectors.resize(xs.len().div_ceil(eight) * LANES * pitch, [0.0; 8]);
@@ -156,7 +156,7 @@ impl Panel {
     }
 }
 
-/// Where the columns of 8 rows or vectors are packed: of each place with `every` of them, one.
+/// The places of the packed columns of 8 rows or vectors: for each place, one of `every`.
 struct Turned<'p> {
     pitch: usize,
     every: usize,
@@ -172,7 +172,7 @@ impl Turned<'_> {
     }
 }
 
-/// Packs the elements of 8 rows from `from` on.
+/// Packs the elements of 8 rows, starting at `from`.
 #[inline(always)]
 fn turn(wide: &[f32], len: usize, from: usize, mut to: Turned<'_>) {
     for k in from..len {
@@ -195,7 +195,7 @@ type Tile<const W: usize, const X: usize> = [[Sums; W]; X];
 /// Sums of complete subtrees, by their depth.
 type Tree<const W: usize, const X: usize> = [Tile<W, X>; BITS.len() + 1];
 
-/// All vectors by a panel, `X` at a time.
+/// Multiplies all vectors by a panel, `X` at a time.
 #[inline(always)]
 fn multiply<const W: usize, const X: usize>(vectors: Vectors<'_>, rows: &[[Sums; W]], out: Out<'_>) {
     let mut tree: Tree<W, X> = [[[[0.0; SIDE]; W]; X]; BITS.len() + 1];
@@ -212,7 +212,7 @@ fn multiply<const W: usize, const X: usize>(vectors: Vectors<'_>, rows: &[[Sums;
     }
 }
 
-/// Adds up the products of the vectors from `from` on, of eight, and a panel of rows.
+/// Adds up the products of a panel of rows and the vectors, of eight, that start at `from`.
 #[inline(always)]
 fn add_tile<const W: usize, const X: usize>(
     tree: &mut Tree<W, X>,

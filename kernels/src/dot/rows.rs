@@ -103,7 +103,8 @@ fn block_avx2(xs: &[f32], len: usize, wide: &[f32], out: Out<'_>) {
     block::<2, 2>(unsafe { fold::Avx::new() }, xs, len, wide, out);
 }
 
-/// All vectors by a block, `X` vectors and `W` rows at a time, or the next smaller number.
+/// Multiplies all vectors by a block, `X` vectors and `W` rows at a time, or the next smaller
+/// numbers.
 #[inline(always)]
 fn block<const W: usize, const X: usize>(fold: impl Fold, xs: &[f32], len: usize, wide: &[f32], mut out: Out<'_>) {
     let vectors = xs.len() / len.max(1);
@@ -118,7 +119,7 @@ fn block<const W: usize, const X: usize>(fold: impl Fold, xs: &[f32], len: usize
     }
 }
 
-/// `X` vectors by a block, `W` rows at a time.
+/// Multiplies `X` vectors by a block, `W` rows at a time.
 #[inline(always)]
 fn by_rows<const W: usize, const X: usize>(
     fold: impl Fold,
@@ -141,7 +142,7 @@ fn by_rows<const W: usize, const X: usize>(
     X
 }
 
-/// The products of `W` rows from `row` on with `X` vectors from `at` on.
+/// The products of `W` rows, starting at `row`, with `X` vectors, starting at `at`.
 #[inline(always)]
 fn pairs<const W: usize, const X: usize>(
     fold: impl Fold,

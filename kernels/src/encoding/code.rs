@@ -1,4 +1,4 @@
-//! Four bits an element that number 16 values: IQ4_NL and MXFP4, in blocks of 32.
+//! Four bits per element that index 16 values: IQ4_NL and MXFP4, in blocks of 32.
 
 use super::four::{nibbles, set_nibbles};
 use super::look_up::look_up;

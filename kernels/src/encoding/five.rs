@@ -1,6 +1,6 @@
-//! Five bits an element in blocks of 32: Q5_0 and Q5_1.
+//! Five bits per element in blocks of 32: Q5_0 and Q5_1.
 //!
-//! Nibbles as in four bits; bit `i` of the 32 high bits is the fifth bit of element `i`.
+//! Nibbles as with four bits; bit `i` of the 32 high bits is the fifth bit of element `i`.
 
 use super::four::{nibbles, set_nibbles};
 use super::lanes::{half_factors, two_half_factors};

@@ -1,4 +1,4 @@
-//! Four bits an element in blocks of 32: Q4_0 and Q4_1.
+//! Four bits per element in blocks of 32: Q4_0 and Q4_1.
 //!
 //! The low nibble of byte `i` is element `i`, the high nibble element `i + 16`.
 

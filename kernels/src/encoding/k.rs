@@ -50,7 +50,7 @@ fn scale_min(packed: &[u8], group: usize) -> [u8; 2] {
     }
 }
 
-/// Writes scale and min of a group; the groups in their order, into bytes that are 0.
+/// Writes scale and min of a group, for groups in order, into bytes that are initially 0.
 fn set_scale_min(packed: &mut [u8], group: usize, [scale, min]: [u8; 2]) {
     match group {
         0..4 => (packed[group], packed[group + 4]) = (scale, min),

@@ -5,7 +5,7 @@ use super::IntegerBlocks;
 /// Rows side by side.
 pub const ROWS: usize = 16;
 
-/// The same bits of 16 bytes that are one after the other in a block.
+/// The same bits of 16 consecutive bytes of a block.
 #[derive(Clone, Copy)]
 pub struct Place {
     /// The first of the bytes.
@@ -21,7 +21,7 @@ pub struct Place {
 pub struct Places {
     /// Their lower bits.
     pub low: Place,
-    /// The bits above, and how many are below them.
+    /// The upper bits, and the number of bits below them.
     pub high: Option<(Place, u32)>,
     /// Bits that are the other way round.
     pub flipped: u8,
@@ -102,7 +102,7 @@ pub(crate) fn sixteen_at<const BYTES: usize>(block: &[u8; BYTES], at: usize) -> 
     &block[at..].as_chunks::<16>().0[0]
 }
 
-/// Factors of blocks of one group with a binary16 in front.
+/// Factors of blocks of one group that begin with a binary16.
 #[inline(always)]
 pub(super) fn half_factors<const BYTES: usize, L: Lanes>(
     lanes: L,

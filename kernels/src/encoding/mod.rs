@@ -31,15 +31,16 @@ use half::f16;
 /// Elements that are decoded at a time.
 pub const GROUP: usize = 32;
 
-/// An encoding in blocks of `BYTES` bytes and [`GROUPS`](Self::GROUPS) groups of 32 elements. From
-/// its groups [`encoding`] makes the record, with inner products straight from blocks.
+/// An encoding in blocks of `BYTES` bytes and [`GROUPS`](Self::GROUPS) groups of 32 elements.
+/// [`encoding`] makes the record from its groups, with inner products computed directly from
+/// blocks.
 pub trait Blocks<const BYTES: usize>: 'static {
     /// Groups in a block.
     const GROUPS: usize;
 
-    /// The elements of group number `group`. Inlined into loops over blocks and compiled there for
-    /// each instruction set: with plain loops, no closures and no branches that depend on bytes it
-    /// becomes vector code.
+    /// Decodes the elements of group number `group`. Inlined into loops over blocks and compiled
+    /// there for each instruction set: it is vectorised if it has plain loops, no closures, and no
+    /// branches that depend on the data.
     fn group(block: &[u8; BYTES], group: usize) -> [f32; GROUP];
 
     /// Checks whether a block can belong to a weight.
@@ -73,7 +74,8 @@ pub trait IntegerBlocks<const BYTES: usize>: Blocks<BYTES> + Sized {
 
     /// The codes of a group.
     fn codes(block: &[u8; BYTES], group: usize) -> [u8; GROUP];
-    /// The scales of the halves of a group; without [`HALVES`](Self::HALVES) the first is of both.
+    /// The scales of the halves of a group; without [`HALVES`](Self::HALVES) the first applies to
+    /// both.
     fn scales(block: &[u8; BYTES], group: usize) -> [f32; 2];
     /// The addend of a group, if it has one.
     fn addend(_: &[u8; BYTES], _: usize) -> f32 {
@@ -111,8 +113,8 @@ macro_rules! nibble_lanes {
 }
 use nibble_lanes;
 
-/// Blocks of codes of a few bits, taken apart: a device has the codes of a group and the scales in
-/// places of their own.
+/// Blocks of codes of a few bits, separated into parts: a device stores the codes of a group and
+/// the scales in different places.
 pub trait Coded: 'static {
     /// Bits of a code: 4, 5, 6 or 8.
     const BITS: usize;
@@ -130,15 +132,15 @@ pub trait Coded: 'static {
 
     /// The codes of a group.
     fn codes(block: &[u8], group: usize) -> [u8; GROUP];
-    /// Writes the codes of a group into a block that has 0 there.
+    /// Writes the codes of a group into a block that is initially 0 there.
     fn set_codes(block: &mut [u8], group: usize, codes: &[u8; GROUP]);
-    /// Takes the scales apart: whole bytes, in the order in which `CodedTile` in C++ reads them.
+    /// Extracts the scales: whole bytes, in the order in which `CodedTile` in C++ reads them.
     fn scales(block: &[u8], scales: &mut [u8]);
-    /// The inverse of `scales`, into a block that has 0 there.
+    /// The inverse of `scales`, into a block that is initially 0 there.
     fn set_scales(block: &mut [u8], scales: &[u8]);
 }
 
-/// N neighbouring blocks of one group each, as one.
+/// N adjacent blocks of one group each, treated as one block.
 pub struct InPacks<B, const N: usize>(B);
 
 impl<B: Coded, const N: usize> InPacks<B, N> {

@@ -1,4 +1,4 @@
-//! A signed byte an element in blocks of 32.
+//! A signed byte per element in blocks of 32.
 
 use super::lanes::half_factors;
 use super::{
@@ -15,7 +15,7 @@ pub(crate) static Q8_0: Encoding =
 amk::encoding!(Q8_0);
 coded_block!(Bytes, 8, 2, 34, codes, |bytes: &mut [u8], of: [u8; GROUP]| bytes.copy_from_slice(&codes(&of)));
 
-/// The codes of signed bytes, which are 128 less; and the inverse.
+/// Converts signed bytes to codes by adding 128; and the inverse.
 fn codes(bytes: &[u8]) -> [u8; GROUP] {
     let mut codes = [0; GROUP];
     codes.iter_mut().zip(bytes).for_each(|(code, &quant)| *code = quant ^ 0x80);

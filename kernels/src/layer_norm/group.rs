@@ -11,7 +11,7 @@ use amk_cuda::set::Fusion;
 /// The instructions, without and with a bias.
 pub(crate) const CENTRED: [&str; 2] = ["amk_kernels::centred_norm", "amk_kernels::layer_norm"];
 
-/// Finds the norms by the distance from the mean.
+/// Finds LayerNorms.
 pub(crate) struct CentredNorms;
 
 /// Such a norm.
@@ -35,7 +35,7 @@ impl Fusion for CentredNorms {
     }
 }
 
-/// Returns the group of call `at`, if it is such a norm.
+/// Returns the group of call `at`, if it is a LayerNorm.
 fn centred_norm(grouping: &Grouping<'_>, at: usize) -> Option<CentredNorm> {
     let flow = grouping.flow;
     if !CENTRED.contains(&flow.path(at)) || !grouping.free(at) || !grouping.may_lead(at) {

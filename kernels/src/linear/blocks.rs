@@ -27,10 +27,10 @@ pub(crate) fn blocks(rows: Option<u32>) -> u32 {
     rows.map_or(1, |rows| rows.div_ceil(BLOCK_ROWS))
 }
 
-/// Checks that the workers can share out the blocks of a step.
+/// Checks that the workers can be divided among the blocks of a step.
 ///
 /// # Errors
-/// If there are fewer of them.
+/// If there are fewer workers than blocks.
 pub(super) fn check(planner: &Planner<'_>, call: usize) -> Result<(), Unsupported> {
     let (blocks, workers) = (blocks(planner.plan.rows()), planner.plan.schedule.workers);
     if workers >= blocks {
@@ -91,8 +91,8 @@ pub(super) fn dealt(planner: &Planner<'_>, parts: &[Range<u32>]) -> Vec<Dealt> {
     dealt
 }
 
-/// Encodes the pieces that a block's elements are on: how many there are and in the upper half how
-/// many units of the first one come before, and the place of their words, two for each.
+/// Encodes the pieces that hold a block's elements: their number and, in the upper half, the number
+/// of units to skip in the first one; and the place of their words, two for each.
 pub(super) fn encode(
     encoder: &mut Encoder<'_>,
     dealt: &[Dealt],

@@ -34,7 +34,7 @@ pub(super) const MOST_SHARES: u32 = 8;
 const WAIT: u64 = 12;
 const SUM: u64 = 4;
 
-/// How the columns of a projection are shared out.
+/// How the columns of a projection are shared.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Columns {
     /// The shares.

@@ -43,7 +43,7 @@ pub(crate) const ADDENDS: RecordKind = RecordKind {
     ..RecordKind::new("ADDENDS", decode_addends)
 };
 
-/// With rows, a projection is a record as any other.
+/// With rows, the record of a projection is like any other.
 fn of_rows(plan: &Plan) -> Option<String> {
     plan.rows().map(|_| "project(w, r)".to_owned())
 }
@@ -403,7 +403,7 @@ fn piece_at<'p>(places: &Places<'p>, worker: u32, byte: u64) -> Result<&'p Piece
 /// Rows of a projection.
 #[derive(Clone)]
 pub(super) struct Part {
-    /// Their weight; `None`: the sums of their products are there.
+    /// Their weight; `None`: the sums of their products are already available.
     pub(super) weight: Option<BufferId>,
     /// The rows: of the weight, or of all.
     pub(super) rows: Range<u32>,

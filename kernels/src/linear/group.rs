@@ -53,7 +53,7 @@ pub(crate) enum Delivered {
         /// The number of the function.
         function: u32,
     },
-    /// `after = before + product`, or plus a function of each element of the product.
+    /// `after = before + product`, or plus an element-wise function of the product.
     Residual {
         /// The residual before.
         before: TensorId,
@@ -71,7 +71,7 @@ pub(crate) enum Delivered {
     },
     /// The function's result.
     Logits {
-        /// The number of the function of each element. 0 means none.
+        /// The number of the element-wise function. 0 means none.
         function: u32,
     },
 }

@@ -43,7 +43,7 @@ pub struct Gemv {
     pub output: Output,
     /// How the columns of left-over units are split.
     pub split: Option<SplitK>,
-    /// How the columns of all units are shared out.
+    /// How the columns of all units are shared.
     pub columns: Option<Columns>,
     /// The pieces of its weights, if neighbours share them.
     pub dealt: Vec<Dealt>,
@@ -83,8 +83,8 @@ pub enum Output {
         after: BufferId,
         /// The packets of the residual after.
         packets: BufferId,
-        /// The number of a function of each element of the product, which is added instead. 0 means
-        /// none.
+        /// The number of an element-wise function of the product, whose result is added instead. 0
+        /// means none.
         function: u32,
     },
     /// An element-wise function of the product, published.
@@ -105,13 +105,14 @@ pub enum Output {
     Logits {
         /// Their buffer.
         to: BufferId,
-        /// The number of the function of each element. 0 means none.
+        /// The number of the element-wise function. 0 means none.
         function: u32,
     },
 }
 
-/// Rows of a step from which norms before projections are phases of their own: a worker norms a row
-/// or two, instead of multiplying every tile with the norm's weights and squaring all inputs.
+/// The number of rows of a step from which norms before projections are phases of their own: a
+/// worker then normalises one or two rows, instead of multiplying every tile by the norm's weights
+/// and squaring all inputs.
 const NORMED_ROWS: u32 = 65;
 
 /// Rows of each worker in the last projection that does not add to the residual.
@@ -220,7 +221,7 @@ fn input(product: &Product, planner: &mut Planner<'_>, shares: u32) -> (Input, O
     }
 }
 
-/// Returns a kind of tiles with its number, which it gets here if it has none.
+/// Returns a kind of tiles with its number, which is assigned here if it has none.
 fn tiles(planner: &mut Planner<'_>, kind: &'static TileKind) -> Tiles {
     let known = &mut planner.plan.shared.entry::<Decoder>().tiles;
     let number = known.iter().position(|&known| known == kind).unwrap_or_else(|| {
@@ -230,7 +231,7 @@ fn tiles(planner: &mut Planner<'_>, kind: &'static TileKind) -> Tiles {
     Tiles { number: number as u32, kind }
 }
 
-/// Declares the instructions of a product, its function's among them, in the program.
+/// Declares the instructions of a product, including its function's, in the program.
 fn declare(planner: &mut Planner<'_>, product: &Product) {
     for &at in &product.calls {
         planner.instruction(at);

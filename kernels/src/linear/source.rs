@@ -42,8 +42,8 @@ pub(super) fn input_shape(gemv: &Gemv) -> u32 {
     (gemv.k / TILE_K) | (gemv.tiles.number << GEMV_TILE_BIT) | norm
 }
 
-/// Returns how often a projection waits for its input: once if the registers hold all of it, else
-/// before every pass.
+/// Returns how often a projection waits for its input: once if the registers hold all of it,
+/// otherwise before every pass.
 pub(super) fn waits(gemv: &Gemv) -> u32 {
     let (depth, passes) = cut(gemv.k);
     let whole = passes == 1 || (gemv.norm.is_none() && passes == 2 && depth * passes <= MOST_HELD);
@@ -56,8 +56,8 @@ fn even(gemv: &Gemv) -> bool {
 }
 
 /// Renders the device function call for a projection. Functions are specialised by depth, not by
-/// shape: more of them would not stay in the instruction cache. In an even one every warp has all
-/// its tiles.
+/// shape: more of them would not stay in the instruction cache. In an even projection every warp
+/// has all its tiles.
 fn gemv(plan: &Plan, gemv: &Gemv) -> String {
     let ((depth, passes), even, tile) = (cut(gemv.k), even(gemv), gemv.tiles.kind.cpp);
     if plan.rows().is_some() {
@@ -73,9 +73,9 @@ fn is_held(plan: &Plan, gemv: &Gemv) -> bool {
     waits(gemv) == 1 || (across(plan) > 1 && !splits(plan) && cut(gemv.k).1 <= most)
 }
 
-/// How many neighbouring tiles of one row's input a load of a warp is for: see `ACROSS` in
-/// `fused.cuh`. With fewer tiles a warp, as in small models, adding up lanes costs more than it
-/// saves.
+/// The number of neighbouring tiles of one row's input that a load of a warp fetches: see `ACROSS`
+/// in `fused.cuh`. With fewer tiles per warp, as in small models, adding up lanes costs more than
+/// it saves.
 fn across(plan: &Plan) -> u32 {
     let is_deep = || projections(plan).any(|gemv| cut(gemv.k).0 == MOST_DEPTH);
     if plan.rows().is_none() && is_coded(plan) && !adds_up(plan) && is_deep() { TILES_OF_B } else { 1 }

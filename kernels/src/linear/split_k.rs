@@ -20,7 +20,8 @@ use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Work, early, read, same, write};
 use std::ops::Range;
 
-/// Helpers of a unit at most. Four lanes deliver a pair of rows, each with the addends of one.
+/// Maximum number of helpers of a unit. Four lanes deliver a pair of rows, each with the addends of
+/// one helper.
 pub(super) const MOST_HELPERS: u32 = 3;
 /// Passes that a record can number.
 const MOST_PASSES: u32 = 255;
@@ -147,7 +148,7 @@ impl SplitK {
         self.units.binary_search(&last).ok().map(|unit| unit as u32)
     }
 
-    /// The elements that a helper of a unit gives.
+    /// The elements that a helper of a unit computes.
     pub(super) fn of_helper(&self, unit: u32, helper: u32) -> Range<u32> {
         let first = (unit * self.helpers + helper) * UNIT;
         first..first + UNIT
@@ -155,7 +156,7 @@ impl SplitK {
 }
 
 impl Addends {
-    /// The number of a unit, the elements that a task gives, its split and its passes.
+    /// The number of a unit, the elements that a task computes, its split and its passes.
     fn part(&self, work: &Work) -> Option<(u32, Range<u32>, &SplitK, Range<u32>)> {
         let (&Work::Cell { row: unit, column: helper }, Some(split)) = (work, &self.of.split) else { return None };
         Some((unit, split.of_helper(unit, helper), split, passes_of(self.of.k, split, helper)))

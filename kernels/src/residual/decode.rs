@@ -52,8 +52,8 @@ fn embed<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> R
     Ok(for_rows(calls, of_step.as_ref()))
 }
 
-/// Decodes the columns of the token's row of the embedding table. A scaled embedding has a place
-/// for them before they are scaled.
+/// Decodes the columns of the token's row of the embedding table. A scaled embedding has a separate
+/// place for them before they are scaled.
 pub(crate) fn lookup<'p>(
     places: &Places<'p>,
     state: &WorkerState,
@@ -64,7 +64,7 @@ pub(crate) fn lookup<'p>(
     let (shared, field, len) = (Shared::of(places.image), to.field, columns.end - columns.start);
     let table = shared.embedding.ok_or_else(|| Refusal::new(field, "needs an embedding table, and there is none"))?;
     let tokens = places.shape(table).first().copied().unwrap_or(0);
-    // With rows, each has its own token; else each worker.
+    // With rows, each row has its own token; otherwise each worker has one.
     let token = if places.program.rows.is_some() { 0..1 } else { state.row() };
     let operands = vec![
         early(field, Place::Buffer(table), &[0..tokens, columns]),

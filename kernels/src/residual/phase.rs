@@ -1,4 +1,5 @@
-//! Phases that set the workers' residual, each its own rows, from the embedding or from packets.
+//! Phases that set the workers' residual, each worker its own rows, from the embedding or from
+//! packets.
 
 use crate::fused::Decoder;
 use crate::linear::blocks::works;

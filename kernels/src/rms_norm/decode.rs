@@ -34,7 +34,8 @@ fn whole(plan: &Plan) -> Option<String> {
     by_kind("norm_whole", plan.phases_of::<NormRows>().map(|norm| norm.by.is_centred()).collect())
 }
 
-/// Renders the call of a body for the kinds of norms that there are. With both the record chooses.
+/// Renders the call of a body for the existing kinds of norms. If there are two, the record
+/// selects.
 fn by_kind(body: &str, centred: Vec<bool>) -> Option<String> {
     let call = |kind: &str| format!("{body}<{kind}>(w, r)");
     match (centred.contains(&true), centred.contains(&false)) {

@@ -66,7 +66,7 @@ pub(crate) fn unsettled(planner: &Planner<'_>, after: TensorId) -> Option<Sum> {
     Some(Sum { residual, vector, weight })
 }
 
-/// Adds the phase that waits, if there is one.
+/// Adds the waiting phase, if there is one.
 pub(crate) fn settle(planner: &mut Planner<'_>) {
     let Unsettled { residual, known } = std::mem::take(planner.plan.shared.entry::<Unsettled>());
     if let Some(residual) = residual {

@@ -83,7 +83,7 @@ pub struct Norm {
     pub from: BufferId,
     /// Its length.
     pub len: u32,
-    /// The norm; `None`: the vector is passed on as it is.
+    /// The norm; `None`: the vector is passed on unchanged.
     pub by: Option<NormBy>,
     /// Where the result goes.
     pub output: NormOutput,
@@ -120,16 +120,16 @@ pub struct NormRows {
     pub to: BufferId,
 }
 
-/// Adds a phase that norms whole vectors of the rows of a wide step, into the buffer `to`.
+/// Adds a phase that normalises whole vectors of the rows of a wide step, into the buffer `to`.
 pub(crate) fn whole(planner: &mut Planner<'_>, from: BufferId, by: NormBy, to: BufferId) {
     let rows = planner.plan.rows().unwrap_or(1);
-    // Another vector of the same phase has other workers first.
+    // Another vector of the same phase starts with different workers.
     let works = rotated(even(rows, planner.plan.schedule.workers), planner.plan.phases.len() * rows as usize);
     let len = planner.plan.extent(from);
     planner.phase(NormRows { from, len, by, to }, works.into_iter().map(Work::Rows).collect());
 }
 
-/// Returns the norm of a vector of a wide step by a weight. The first that asks adds its phase.
+/// Returns the norm of a vector of a wide step with a weight. The first request adds its phase.
 pub(crate) fn normed(planner: &mut Planner<'_>, from: BufferId, weight: BufferId) -> BufferId {
     let by = NormBy::RootMean(weight);
     if let Some(known) = planner.plan.phases_of::<NormRows>().find(|norm| norm.from == from && norm.by == by) {
@@ -146,14 +146,14 @@ pub(crate) fn normed(planner: &mut Planner<'_>, from: BufferId, weight: BufferId
 pub(crate) struct Vector {
     /// The vector.
     pub(crate) from: BufferId,
-    /// The norm; `None`: the vector is passed on as it is.
+    /// The norm; `None`: the vector is passed on unchanged.
     pub(crate) by: Option<NormBy>,
     /// The result.
     pub(crate) to: BufferId,
 }
 
-/// Adds the phases that norm several vectors and store the results. The workers share out all of
-/// them together, except that in a wide step they have whole vectors.
+/// Adds the phases that normalise several vectors and store the results. All of them together are
+/// divided among the workers, except that in a wide step workers have whole vectors.
 pub(crate) fn norm_all(planner: &mut Planner<'_>, vectors: &[Vector]) {
     let mut vectors = vectors.to_vec();
     if planner.plan.is_wide() {

@@ -1,4 +1,4 @@
-//! Groups a short convolution with the append of its newest input and the factor of its result.
+//! Groups a short convolution with the append of its newest input and the gate on its result.
 
 use super::phase;
 use amk::ir::TensorId;
@@ -6,7 +6,7 @@ use amk::ir::program::BufferKind;
 use amk_cuda::plan::{FusedGroup, Grouping, Planner, Unsupported};
 use amk_cuda::set::Fusion;
 
-/// Inputs that an element of a result may have at most.
+/// Maximum number of inputs of an element of a result.
 const MOST_TAPS: u32 = 8;
 
 /// Finds the short convolutions of a function.

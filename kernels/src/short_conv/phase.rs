@@ -71,8 +71,8 @@ pub(crate) fn defines(plan: &Plan) -> String {
     macros.map(|(name, value)| format!("#define {name} ({value})\n")).concat()
 }
 
-/// Some channels of the inputs: of the last `taps` positions, which are read, or of this one, which
-/// is written.
+/// Some channels of the inputs: at the last `taps` positions, which are read, or at this position,
+/// which is written.
 fn inputs_of(buffer: BufferId, channels: &Range<u32>, taps: Option<u32>) -> Operand {
     let positions = Interval { lo: Bound::behind(taps.map_or(0, |taps| taps - 1)), hi: Bound::at_pos(1) };
     let region = Region::new(&[positions, Interval::fixed(channels.start, channels.end)]);

@@ -78,7 +78,7 @@ fn narrow_pairs(sums: __m256i, codes: __m256i, x: __m256i) -> __m256i {
     _mm256_add_epi32(sums, _mm256_madd_epi16(pairs, _mm256_set1_epi16(1)))
 }
 
-/// The elements of even and of odd number, each widened to i16.
+/// The even and the odd elements, each widened to i16.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn wide_pairs(sums: __m256i, codes: __m256i, x: __m256i) -> __m256i {
@@ -96,15 +96,15 @@ impl Four for Fours {
     }
 }
 
-/// Asks for the cache line of an address, which need not be of memory.
+/// Prefetches the cache line of an address, which need not be mapped.
 #[inline(always)]
 pub(super) fn fetch(address: *const u8) {
     // SAFETY: every processor of this kind supports SSE, and this reads nothing.
     unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
 }
 
-/// 16 rows in two registers of 8 lanes. Of a quarter the first has rows `q` and `q + 4`, the second
-/// `q + 8` and `q + 12`.
+/// 16 rows in two 8-lane registers. For a quarter `q`, the first has rows `q` and `q + 4`, the
+/// second `q + 8` and `q + 12`.
 #[derive(Clone, Copy)]
 struct Eights<F>(F);
 

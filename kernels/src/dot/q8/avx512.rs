@@ -1,4 +1,4 @@
-//! Integers in registers of 16 lanes, with sums of four products.
+//! Integers in 16-lane registers, with sums of four products.
 
 use super::{Integers, avx2, products_of, words_of};
 use crate::encoding::{IntegerBlocks, Lanes, ROWS};

@@ -27,7 +27,7 @@ use crate::encoding::{Factors, GROUP, IntegerBlocks, Lanes, Place, Places, ROWS}
 use amk::tensor::Q8Block;
 use plain::Plain;
 
-/// Vectors for which a tile is worth its making.
+/// Number of vectors from which making a tile pays off.
 const MANY: usize = 3;
 /// Groups in a block at most.
 const MOST_GROUPS: usize = 8;
@@ -78,7 +78,7 @@ trait Integers: Lanes {
     /// The floats.
     fn floats_of(self, floats: Self::Floats) -> [f32; ROWS];
 
-    /// Asks for the cache line of an address, which need not be of memory.
+    /// Prefetches the cache line of an address, which need not be mapped.
     #[inline(always)]
     fn fetch(self, _: *const u8) {}
 }
@@ -148,7 +148,7 @@ fn products_of<const BYTES: usize, B: IntegerBlocks<BYTES>>(
     if vectors >= MANY {
         return tile::products::<BYTES, B>(integers, xs, vectors, &rows, out);
     }
-    // Loops, as a closure would not be compiled for the caller's instruction set.
+    // Loops, because a closure would not be compiled for the caller's instruction set.
     for (x, out) in xs.chunks_exact(groups).zip(out.chunks_exact_mut(count.max(1))) {
         for (number, out) in out.chunks_mut(ROWS).enumerate() {
             let sums = sixteen::<BYTES, B>(integers, x, &rows, number * ROWS);
@@ -168,7 +168,7 @@ struct Rows<'r, const BYTES: usize> {
 }
 
 impl<'r, const BYTES: usize> Rows<'r, BYTES> {
-    /// The rows from `first` on; after the last row it again, as often as needed.
+    /// The rows from `first` on; the last row is repeated as often as needed.
     #[inline(always)]
     fn some<const N: usize>(&self, first: usize) -> [&'r [[u8; BYTES]]; N] {
         let mut rows = [&[][..]; N];
@@ -254,7 +254,7 @@ fn place<const BYTES: usize, I: Integers>(integers: I, rows: &[&[u8; BYTES]; 4],
     integers.at(integers.bytes(bytes), place.shift, place.mask)
 }
 
-/// The products of a vector with 16 rows from number `first` on.
+/// The products of a vector with 16 rows, starting at row `first`.
 #[inline(always)]
 fn sixteen<const BYTES: usize, B: IntegerBlocks<BYTES>>(
     integers: impl Integers,
@@ -262,7 +262,7 @@ fn sixteen<const BYTES: usize, B: IntegerBlocks<BYTES>>(
     rows: &Rows<'_, BYTES>,
     first: usize,
 ) -> [f32; ROWS] {
-    // Asks for as much of the next rows, evenly.
+    // Prefetches an equal part of the next rows.
     let mut next = rows.bytes.as_ptr().wrapping_add((first + ROWS) * rows.stride);
     // The nibbles of one byte often belong to two groups, which then share one read.
     let together = if B::GROUPS.is_multiple_of(2) { 2 } else { 1 };
@@ -286,7 +286,7 @@ fn sixteen<const BYTES: usize, B: IntegerBlocks<BYTES>>(
     integers.floats_of(sums)
 }
 
-/// The inner products of the halves of a group; without [`IntegerBlocks::HALVES`] the first is of
+/// The inner products of the halves of a group; without [`IntegerBlocks::HALVES`] the first covers
 /// both.
 #[inline(always)]
 fn dots_of<const BYTES: usize, B: IntegerBlocks<BYTES>, I: Integers>(

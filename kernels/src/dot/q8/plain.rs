@@ -1,4 +1,4 @@
-//! Integers one after the other, for processors of any kind.
+//! Integers one after the other, for any processor.
 
 use super::{Integers, words_of};
 use crate::encoding::{Lanes, ROWS, half_at};

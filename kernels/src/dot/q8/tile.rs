@@ -1,4 +1,4 @@
-//! Many vectors by tiles of 16 rows: a tile is unpacked once and stays in the nearest cache.
+//! Many vectors, by tiles of 16 rows: a tile is unpacked once and stays in the nearest cache.
 
 use super::{Integers, Rows, biases, blocks_of, codes_of, factors_of};
 use crate::encoding::{GROUP, IntegerBlocks, ROWS};
@@ -130,7 +130,7 @@ fn add_group<const BYTES: usize, B: IntegerBlocks<BYTES>, I: Integers, const X: 
     }
 }
 
-/// Adds the inner products of fours of codes with the fours of inputs from number `first` on.
+/// Adds the inner products of groups of four codes with groups of four inputs, starting at `first`.
 #[inline(always)]
 fn multiply<I: Integers, const X: usize>(
     integers: I,

@@ -1,4 +1,4 @@
-//! Blocks of groups from the parts that folders have, and back.
+//! Group blocks made from the parts that folders store, and back.
 
 use super::super::GROUP;
 use super::codes::{Bytes, Integers, Nibbles};
@@ -8,9 +8,9 @@ use amk::ir::DType;
 /// The kind of a group's codes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GroupCodes {
-    /// Integers from 0 to 15, less 8 or a zero.
+    /// Integers from 0 to 15, minus 8 or a zero point.
     Int4,
-    /// Integers from 0 to 255, less 128 or a zero.
+    /// Integers from 0 to 255, minus 128 or a zero point.
     Int8,
     /// e4m3.
     Fp8,
@@ -35,8 +35,8 @@ impl GroupFormat {
         Self::all().find(|format| format.name() == encoding.name)
     }
 
-    /// The name of the encoding: `int4:128`, `int8:32:zero:bf16`, `fp8:64`. The usual type of
-    /// scales is left out: f16, for fp8 f32.
+    /// The name of the encoding: `int4:128`, `int8:32:zero:bf16`, `fp8:64`. The default type of
+    /// scales is omitted: f16, or f32 for fp8.
     pub fn name(self) -> String {
         let (codes, usual) = match self.codes {
             GroupCodes::Int4 => ("int4", DType::F16),
@@ -48,7 +48,7 @@ impl GroupFormat {
         format!("{codes}:{}{zero}{scale}", self.len)
     }
 
-    /// The encoding, if there is one of these parts.
+    /// Returns the encoding with these parts, if it exists.
     pub fn encoding(self) -> Option<&'static Encoding> {
         Encoding::find(&self.name())
     }
@@ -77,11 +77,11 @@ impl GroupFormat {
         self.scale_bytes() + usize::from(self.zero)
     }
 
-    /// Writes a block from a scale, little endian, a zero, which a format without zeros does not
-    /// store, and the codes of its elements, a byte each.
+    /// Writes a block from a scale, little endian, a zero point, which a format without zero points
+    /// does not store, and the codes of its elements, one byte each.
     ///
     /// # Panics
-    /// If a slice is not as long as the block's.
+    /// If the length of a slice does not match the block.
     pub fn join(self, scale: &[u8], zero: u8, codes: &[u8], block: &mut [u8]) {
         assert_eq!(codes.len(), self.len, "codes of a group");
         let (head, to) = block.split_at_mut(self.head());
@@ -95,11 +95,11 @@ impl GroupFormat {
         }
     }
 
-    /// The scale, the zero, if there is one, and the codes of a block, the inverse of
+    /// Returns the scale, the zero point, if there is one, and the codes of a block: the inverse of
     /// [`Self::join`].
     ///
     /// # Panics
-    /// If a slice is not as long as the block's.
+    /// If the length of a slice does not match the block.
     pub fn split<'b>(self, block: &'b [u8], codes: &mut [u8]) -> (&'b [u8], Option<u8>) {
         assert_eq!(codes.len(), self.len, "codes of a group");
         let (head, from) = block.split_at(self.head());

@@ -35,7 +35,7 @@ impl<C: Codes, S: Scale, const LEN: usize> Grouped<C, S, LEN> {
     /// Bytes of a block.
     const BYTES: usize = Self::HEAD + LEN / GROUP * Self::STEP;
 
-    /// Rounds each element to the nearest that the group's scale and zero allow.
+    /// Rounds each element to the nearest value that the group's scale and zero point allow.
     fn encode<const BYTES: usize>(elements: &[f32; LEN], block: &mut [u8; BYTES]) {
         let (low, high) = elements.iter().fold((0f32, 0f32), |(low, high), &x| (low.min(x), high.max(x)));
         S::write(block, C::scale(low, high));

@@ -1,4 +1,5 @@
-//! Kinds of encodings by groups: every sort of codes with every type of scales and every length.
+//! Kinds of tiles for group encodings: every kind of codes with every type of scales and every
+//! length.
 
 use super::{BLOCKS, TileKind, coded, inventory};
 use crate::encoding::Coded;

@@ -1,5 +1,5 @@
-//! Kinds of tiles: how a device holds a projection's weights, by their encoding, and the code that
-//! decodes them to A fragments.
+//! Kinds of tiles: how a device stores a projection's weights, depending on their encoding, and the
+//! code that decodes them to A fragments.
 
 mod groups;
 #[cfg(test)]
@@ -177,7 +177,7 @@ struct Codes<B>(B);
 /// Maximum number of tiles in a run whose codes are nibbles.
 const MOST_RUN: usize = 4;
 
-/// Bytes of the scales of a row of a pack, at most.
+/// Maximum number of bytes of the scales of a row of a pack.
 const MOST_SCALES: usize = 32;
 
 impl<B: Coded> Codes<B> {
@@ -271,8 +271,7 @@ fn byte_columns(quad: usize) -> [usize; 8] {
     [0, 16, 1, 17, 2, 18, 3, 19].map(|column| 4 * quad + column)
 }
 
-/// The bytes of a word with the middle ones in each other's place: from the columns 0, 1, 2, 3 to
-/// the order of `columns`.
+/// Swaps the middle bytes of a word: from columns 0, 1, 2, 3 to the order of `columns`.
 fn middle_swapped(word: u32) -> u32 {
     word & 0xff00_00ff | (word & 0xff00) << 8 | word >> 8 & 0xff00
 }
