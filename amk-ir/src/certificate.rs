@@ -31,8 +31,8 @@ pub struct Period {
     pub last: u32,
 }
 
-/// Which tasks always finish before which others start, in every launch that starts at one of some
-/// positions.
+/// The orders between tasks (which always finish before which others start) in every launch that
+/// starts at one of some positions.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proof {
@@ -43,7 +43,7 @@ pub struct Proof {
     /// Tasks in chains: each task starts when those before it in its chain have finished. If queues
     /// are static, the chains are the queues.
     pub chains: Vec<Vec<TaskId>>,
-    /// Clocks, each of at most as many numbers as there are chains. `n` in the place of a chain
+    /// Clocks, each with at most as many numbers as there are chains. `n` in the place of a chain
     /// claims that the first `n` of its tasks have finished; over several steps a chain repeats.
     /// Missing trailing components are zero.
     pub clocks: Vec<Vec<u32>>,
@@ -58,16 +58,16 @@ pub struct Proof {
     pub traps: Vec<Trap>,
 }
 
-/// Tasks that cannot start as long as a task of the first step has not finished.
+/// Tasks that cannot start before a task of the first step has finished.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Trap {
-    /// Launches that start here or later are meant: those that start later are shorter.
+    /// Applies to launches that start here or later; those that start later are shorter.
     pub from: u32,
-    /// The task of the first step that has not finished.
+    /// The unfinished task of the first step.
     pub task: TaskId,
     /// Number of steps considered. Tasks of later steps count as able to run, as far as their queue
-    /// lets them.
+    /// allows.
     pub horizon: u32,
     /// Task and step of all that are stuck, in order; steps are below the horizon.
     pub stuck: Vec<(TaskId, u32)>,

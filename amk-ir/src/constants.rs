@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 /// of dims.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Constants {
-    /// The floats that its calls have as parameters.
+    /// The floats that are parameters of its calls.
     pub floats: BTreeMap<String, f32>,
     /// The flags that decide which calls it has.
     pub flags: BTreeMap<String, bool>,

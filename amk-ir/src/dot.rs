@@ -1,4 +1,4 @@
-//! A program as a Graphviz picture: one node an op, one edge a dependency between ops.
+//! A program as a Graphviz graph: one node per op, one edge per dependency between ops.
 
 use crate::text::Shown;
 use crate::{BufferKind, EventId, Exchange, Program, Task, TaskId};

@@ -90,7 +90,7 @@ pub enum Node {
     Call(CallNode),
     /// `to = from`.
     Bind {
-        /// Which call or assignment of the source it is.
+        /// The number of the call or assignment in the source.
         #[serde(default)]
         site: u32,
         /// The assigned value.
@@ -122,7 +122,8 @@ pub enum Node {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CallNode {
-    /// Which call or assignment of the source it is; the macro keeps the spans by this number.
+    /// The number of the call or assignment in the source; the macro keeps the spans by this
+    /// number.
     pub site: u32,
     /// Index of the signature.
     pub signature: u32,

@@ -8,7 +8,7 @@ use core::fmt;
 pub struct GraphError {
     /// The stable code.
     pub code: &'static str,
-    /// The call or assignment of the source ([`crate::graph::CallNode::site`]) it is about; `None`:
+    /// The call or assignment of the source ([`crate::graph::CallNode::site`]) at fault; `None`:
     /// the declaration.
     pub site: Option<u32>,
     /// The argument of that call.

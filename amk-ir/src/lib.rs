@@ -4,7 +4,7 @@
 //! Graph (symbolic dims, index maps) --lower(schedule)--> Program (concrete tasks) --verify--> Verified
 //! ```
 //!
-//! The crate has no syntax trees and no devices in it: the macros at build time and the VMs at run
+//! The crate contains neither syntax trees nor devices: the macros at build time and the VMs at run
 //! time are two callers of the same lowering and the same verifier.
 
 pub mod callee;

@@ -15,15 +15,15 @@ use std::collections::BTreeMap;
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Program {
-    /// The name: function and instance, as in `decode.smollm2_135m`.
+    /// The name: function and instance, such as `decode.smollm2_135m`.
     pub name: String,
     /// The dims the program was lowered for.
     #[serde(default)]
     pub dims: BTreeMap<String, u32>,
     /// Positions of a step are `0..positions`; 1 if nothing depends on the position.
     pub positions: u32,
-    /// The most rows of a step, see [`crate::rows`]; `None`: a step is one call of the function,
-    /// and nothing has a dimension of rows.
+    /// Maximum number of rows in a step, see [`crate::rows`]; `None`: a step is one call of the
+    /// function, and nothing has a dimension of rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<u32>,
     /// How one step follows the other.
@@ -50,8 +50,8 @@ pub struct Program {
     pub queues: Queues,
 }
 
-/// How one step of a launch follows the other. Counters and packets are monotonic: nothing is reset
-/// between steps.
+/// How the steps of a launch follow each other. Counters and packets are monotonic: nothing is
+/// reset between steps.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Steps {
@@ -86,7 +86,7 @@ impl Default for Limits {
 pub struct Instruction {
     /// The short name used in the text format.
     pub name: String,
-    /// The full path of the Rust function, as in `amk_kernels::linear`; the registry's key.
+    /// The full path of the Rust function, such as `amk_kernels::linear`; the registry's key.
     pub path: String,
     /// The operands in call order.
     pub operands: Vec<OperandSpec>,
@@ -133,7 +133,7 @@ impl Access {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Buffer {
-    /// The name: a path of the annotated function, as in `w.layers[3].wq`.
+    /// The name: a path of the annotated function, such as `w.layers[3].wq`.
     pub name: String,
     /// The kind of buffer.
     pub kind: BufferKind,
@@ -141,7 +141,7 @@ pub struct Buffer {
     pub dtype: DType,
     /// Extents, outermost first; 1 to 4 of them, none zero.
     pub shape: Vec<u32>,
-    /// How its consumers learn that it was written.
+    /// How its consumers are synchronised with its writers.
     #[serde(default)]
     pub exchange: Exchange,
     /// Offset in bytes in the arena that buffers may share; `None`: separate memory.
@@ -189,7 +189,7 @@ pub enum BufferKind {
     Local,
 }
 
-/// How consumers of a buffer learn that it was written.
+/// How consumers of a buffer are synchronised with its writers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum Exchange {
@@ -279,7 +279,7 @@ pub struct Call {
     /// Its scalar parameters in order.
     #[serde(default)]
     pub params: Vec<Param>,
-    /// The rows that it is made for, in a program with rows.
+    /// The rows that it computes, in a program with rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<CallRows>,
 }
@@ -318,9 +318,9 @@ pub enum Param {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum Queues {
-    /// One list a worker, run in order; every worker must be resident.
+    /// One list per worker, run in order; every worker must be resident.
     Static(Vec<Vec<TaskId>>),
-    /// One list for all: a free worker takes the next ticket. One resident worker is enough.
+    /// A single list: a free worker takes the next ticket. One resident worker is enough.
     Ticket {
         /// Workers that draw tickets.
         workers: u32,
@@ -351,8 +351,8 @@ impl Program {
         self.buffers.iter().any(Buffer::is_packet)
     }
 
-    /// Index of the first counter of each event tensor when all counters are laid out one after the
-    /// other, and their number.
+    /// Index of the first counter of each event tensor when the counters of all event tensors are
+    /// numbered consecutively, and the total number.
     pub fn counter_bases(&self) -> (Vec<u64>, u64) {
         let mut next = 0u64;
         let bases = self

@@ -24,9 +24,9 @@ pub struct Schedule {
     pub workers: u32,
     /// Tile of each op, by the instruction's name; others are [`Tile::PerWorker`].
     pub tiles: BTreeMap<String, Tile>,
-    /// One queue a worker, or one for all.
+    /// One queue per worker, or a single one.
     pub queue: QueuePolicy,
-    /// Which worker gets which task of an op.
+    /// The assignment of an op's tasks to workers.
     pub assign: Assign,
     /// How one step follows the other.
     pub steps: Steps,
@@ -42,7 +42,7 @@ pub struct Schedule {
     pub fusion: bool,
     /// Ops fused into their producer's or consumer's task, by instruction name.
     pub fuse: Vec<Fusion>,
-    /// Splits of a cache along its positions, at most.
+    /// Maximum number of splits of a cache along its positions.
     pub splits: u32,
     /// Number of consecutive 64-position blocks of a cache that go to one split before the next
     /// split's turn; an even number.
@@ -56,7 +56,7 @@ pub struct Schedule {
     pub split_k: u32,
     /// The ring through which streamed weights come.
     pub ring: Ring,
-    /// How tasks of different workers wait for one another.
+    /// How tasks of different workers wait for each other.
     pub exchange: ExchangeBy,
     /// Resource limits of the target.
     pub limits: Limits,
@@ -94,8 +94,9 @@ pub struct Ring {
     /// Slots that a worker has on their way at most: full ones, and more where weights fill only
     /// about a half of theirs.
     pub in_flight: u32,
-    /// Clock cycles that 4 KiB take at least: the worker's share of the bandwidth. More would only
-    /// queue up before the packets. A ring that runs low keeps no pace. 0: none is kept.
+    /// Minimum number of clock cycles per 4 KiB: the worker's share of the bandwidth. Further
+    /// requests would only queue up ahead of the packets. A ring that runs low is not paced. 0: no
+    /// pace.
     pub pace: u32,
     /// KiB that are brought into the L2 cache ahead of the ring; 0: none.
     pub lookahead: u32,
@@ -114,13 +115,13 @@ pub struct RowSchedule {
     pub block: Option<u32>,
 }
 
-/// How tasks of different workers wait for one another.
+/// How tasks of different workers wait for each other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ExchangeBy {
     /// Every word carries its epoch: a reader waits for the words themselves.
     Packets,
-    /// A task waits for counters that the tasks it depends on have signalled.
+    /// A task waits for counters that the tasks that it depends on have signalled.
     Counters,
     /// All workers meet after every phase that publishes.
     Barrier,
@@ -143,13 +144,13 @@ impl ExchangeBy {
 pub enum Tile {
     /// Elements a tile; must divide the extent.
     Size(u32),
-    /// About one tile a worker, in units of the instruction's default tile.
+    /// About one tile per worker, in units of the instruction's default tile.
     PerWorker,
     /// One tile.
     Whole,
 }
 
-/// One queue a worker, or one for all.
+/// One queue per worker, or a single one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum QueuePolicy {
@@ -160,7 +161,7 @@ pub enum QueuePolicy {
     Ticket,
 }
 
-/// Which worker gets which task of an op.
+/// The assignment of an op's tasks to workers.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Assign {

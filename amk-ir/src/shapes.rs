@@ -42,7 +42,7 @@ struct Checker<'g> {
     graph: &'g Graph,
     shapes: Vec<Option<Vec<Expr>>>,
     errors: Vec<GraphError>,
-    /// Which values the first branch of the `if` around has given a shape.
+    /// The values to which the first branch of the enclosing `if` has given a shape.
     joined: Vec<bool>,
 }
 

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub struct Signature {
     /// The function's name.
     pub name: String,
-    /// The function's full path: the key in the registry.
+    /// The function's full path, which is the key in the registry.
     pub path: String,
     /// The op's name: `linear`.
     pub op: String,
@@ -129,11 +129,11 @@ pub struct GridSig {
     pub var: String,
     /// One past the last value.
     pub extent: Expr,
-    /// The distance of two values: a tile's name, a dim or a number.
+    /// The step between values: a tile's name, a dim or a number.
     pub step: Expr,
 }
 
-/// The interval `lo..hi` of one dimension of a region, or all of it.
+/// The interval `lo..hi` in one dimension of a region, or the whole dimension.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "lowercase")]
 pub enum Span {

@@ -1,5 +1,5 @@
-//! Tables: whole numbers that a step computes, and on which counts, counters and tiles of later
-//! tasks depend.
+//! Tables: integers that a step computes and that determine counts, counters and tiles of later
+//! tasks.
 //!
 //! A mixture of experts routes tokens while it runs, so dependencies between tasks are only known
 //! at run time. A program declares its assumptions, the *contract* of a table, and the verifier
@@ -10,16 +10,16 @@ use crate::{Buffer, BufferId, EventId, Program, TableId};
 use serde::{Deserialize, Serialize};
 use std::ops::Range;
 
-/// The most rows and values of a table: as whole numbers they are exact in an f32.
+/// Maximum number of rows and of values of a table: integers up to this are exact in f32.
 pub const MOST_ROWS: u32 = 1 << 24;
 
-/// A table: a buffer with a contract. Each of its rows is written by one task of the step, whole.
+/// A table: a buffer with a contract. Each of its rows is written whole by one task of the step.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
     /// The name.
     pub name: String,
-    /// The activation that holds it: `[N]` or `[rows, N]`, of u32 or of whole numbers in f32.
+    /// The activation that holds it: `[N]` or `[rows, N]`, of u32 or of integers in f32.
     pub buffer: BufferId,
     /// Its contract.
     pub holds: Holds,

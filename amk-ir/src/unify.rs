@@ -1,5 +1,5 @@
-//! Binds a signature's dims by the extents of a call's operands: to extents over the caller's dims
-//! for a graph, to numbers for a program.
+//! Binds a signature's dims to the extents of a call's operands: for a graph, to expressions over
+//! the caller's dims; for a program, to numbers.
 
 use crate::expr::Expr;
 use crate::shapes::{Bindings, is_multiple, substitute};

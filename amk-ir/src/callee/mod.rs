@@ -47,7 +47,7 @@ pub enum Argument {
 pub struct Place {
     /// Its number in the call.
     pub number: usize,
-    /// The class of tensor that the function expects there.
+    /// The class of tensor that the function expects.
     pub class: TensorClass,
 }
 
@@ -79,11 +79,11 @@ impl Callee {
         &self.results
     }
 
-    /// Checks that a call fits the function: classes of operands, types of parameters, extents that
-    /// meet the shape clause. The verifier refuses missing and excess operands.
+    /// Checks that a call fits the function: classes of operands, types of parameters, and extents
+    /// that match the shape clause. The verifier refuses missing and excess operands.
     ///
     /// # Errors
-    /// The first thing that the function does not take.
+    /// The first mismatch.
     pub fn check(&self, form: &Form) -> Result<(), Box<Misfit>> {
         let mut extents = Vec::new();
         for (position, argument) in self.arguments.iter().enumerate() {

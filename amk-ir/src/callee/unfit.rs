@@ -1,4 +1,4 @@
-//! How a program does not fit the functions that it calls, in words.
+//! Mismatches between a program and the functions that it calls, and their text.
 
 use super::Callee;
 use crate::expr::Expr;
@@ -7,10 +7,10 @@ use crate::text::{Shown, operands_text};
 use crate::verify::{Code, Message};
 use crate::{DType, Instruction, InstructionId, Program, TaskId, lower};
 
-/// A program does not call a function as it is.
+/// A mismatch between a program and a function that it calls.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Unfit {
-    /// AMK0702: an instruction is declared with another signature than its function has.
+    /// AMK0702: an instruction is declared with a signature that differs from its function's.
     Declaration {
         /// The instruction.
         instruction: InstructionId,

@@ -1,5 +1,5 @@
-//! How large a program may become: counted before anything is made, so that no value of a dim takes
-//! memory without end.
+//! Limits on the size of a program, which is counted before anything is created, so that no value
+//! of a dim can exhaust memory.
 
 use super::group::Group;
 use super::tile::Axis;
@@ -47,9 +47,9 @@ pub(super) fn statements(graph: &Graph, instance: &str, dims: &BTreeMap<String, 
 struct Count<'g> {
     dims: &'g BTreeMap<String, i64>,
     indices: BTreeMap<String, i64>,
-    /// The most rounds of a loop, and its head.
+    /// Maximum number of iterations of a loop, and its head.
     longest: Option<(u64, String)>,
-    /// Rounds that may still be counted one by one.
+    /// Number of iterations that may still be counted one by one.
     left: u64,
 }
 

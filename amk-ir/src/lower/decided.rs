@@ -19,7 +19,7 @@ use std::ops::Range;
 pub struct Decided {
     /// The ops in the order of [`crate::Program::ops`].
     pub ops: Vec<DecidedOp>,
-    /// Fusions that were asked for or possible and not done, in the order of the calls.
+    /// Fusions that were requested or possible but not done, in the order of the calls.
     pub refused: Vec<Refused>,
 }
 
@@ -41,7 +41,7 @@ pub struct DecidedOp {
 pub struct DecidedCall {
     /// The call with its values' names.
     pub label: String,
-    /// Where it was fused into; `None`: the call that leads its group.
+    /// The call into whose tasks it was fused; `None`: it leads its group.
     pub fused: Option<FuseInto>,
     /// The values that are private to a task here.
     pub local: Vec<String>,
@@ -86,7 +86,8 @@ impl Decided {
         Self { ops: groups.iter().zip(tiled).map(op).collect(), refused }
     }
 
-    /// The refused fusions in words. Calls that are refused for one reason are one line.
+    /// Returns the refused fusions as text. Calls that are refused for the same reason share a
+    /// line.
     pub fn unfused(&self) -> Vec<String> {
         once(self.refused.iter().map(|refused| (refused.to_string(), &refused.iteration)))
     }

@@ -16,7 +16,7 @@ pub struct Flow<'a> {
     writers: Vec<Vec<usize>>,
     /// The calls that read each tensor, in order.
     readers: Vec<Vec<usize>>,
-    /// The calls that use each tensor and do not make it, in order.
+    /// The calls that use each tensor without producing it, in order.
     users: Vec<Vec<usize>>,
 }
 
@@ -83,7 +83,7 @@ impl<'a> Flow<'a> {
         self.call(at).operands.last().map(|operand| operand.tensor)
     }
 
-    /// The call that makes an activation or an output: the last that writes it whole.
+    /// The call that produces an activation or an output: the last that writes it whole.
     pub fn writer(&self, tensor: TensorId) -> Option<usize> {
         let made = |&&at: &&usize| self.writes_whole(at, tensor);
         (self.kind(tensor) != BufferKind::State).then(|| self.writers(tensor).iter().rev().find(made).copied())?
@@ -114,7 +114,7 @@ impl<'a> Flow<'a> {
         self.call(at).operands.iter().filter(|operand| operand.access.writes()).map(|operand| operand.tensor)
     }
 
-    /// The call that makes a tensor, if it is one of the instruction `path`.
+    /// The call that produces a tensor, if it is a call of the instruction `path`.
     pub fn made_by(&self, tensor: TensorId, path: &str) -> Option<usize> {
         self.writer(tensor).filter(|&at| self.path(at) == path)
     }

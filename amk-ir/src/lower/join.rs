@@ -15,7 +15,7 @@ use crate::signature::{ParamKind, Signature, Span};
 use crate::{Region, TensorId};
 use std::ops::Range;
 
-/// The one call that writes a value and the one that reads it.
+/// Returns the only call that writes a value and the only one that reads it.
 ///
 /// # Errors
 /// Other writers or readers, or none.

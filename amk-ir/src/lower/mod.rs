@@ -51,19 +51,19 @@ pub struct Lowered {
     pub program: Program,
     /// The source call from which each of [`Program::ops`] comes.
     pub op_sites: Vec<u32>,
-    /// The floats and flags it was made with.
+    /// The floats and flags that it was made with.
     pub constants: Constants,
     /// Decisions made on the way.
     pub decided: Decided,
 }
 
-/// Lowers a graph that passed [`crate::shapes::check`] for an instance, by its own schedule or the
-/// graph's over the CPU's.
+/// Lowers a graph that passed [`crate::shapes::check`] for an instance, with its own schedule or
+/// the graph's, which override the CPU's.
 pub fn lower(graph: &Graph, instance: &Instance) -> Result<Lowered, Vec<GraphError>> {
     lower_with(graph, instance, &instance.schedule_in(graph).over(Schedule::default()))
 }
 
-/// Lowers a graph for an instance by the given schedule.
+/// Lowers a graph for an instance with the given schedule.
 ///
 /// # Errors
 /// A schedule with fields that only a device honours, among others.

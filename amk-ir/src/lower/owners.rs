@@ -6,8 +6,8 @@ use std::collections::HashMap;
 /// A tile: the number of its call, and its own.
 pub type Tile = (usize, usize);
 
-/// Sets of tiles that touch the same elements of a state. Where a set has one worker, its queue
-/// keeps the order of the accesses, in this step and from step to step.
+/// Sets of tiles that touch the same elements of a state. If a set has one worker, its queue keeps
+/// the order of the accesses, within a step and from step to step.
 #[derive(Debug, Default)]
 pub struct Owners {
     touched: HashMap<TensorId, Vec<(Tile, Region)>>,
@@ -18,7 +18,7 @@ pub struct Owners {
 }
 
 impl Owners {
-    /// Adds a tile that touches a region of a state; tiles come in eager order.
+    /// Adds a tile that touches a region of a state; tiles must be added in eager order.
     pub fn touch(&mut self, tile: Tile, state: TensorId, region: Region) {
         self.same.entry(tile).or_insert(tile);
         let before = self.touched.entry(state).or_default();

@@ -1,5 +1,5 @@
-//! Placement: which worker runs which task, and how much of a phase each gets. Queues keep the
-//! eager order, so they never oppose a dependency.
+//! Placement: assigns tasks, and shares of a phase, to workers. Queues keep the eager order, so
+//! they never contradict a dependency.
 
 use super::task::TiledOp;
 use crate::TaskId;

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub type Iteration = BTreeMap<String, i64>;
 
 /// Lines without repetitions, in the order in which they first occur; `reasons` are texts about
-/// calls, each with the call's iteration. Texts that differ only in numbers within names, and in
-/// these by the index of a loop, become one line with the index and its range. A line has the
-/// number of calls that it is about.
+/// calls, each with the call's iteration. Texts that differ only in numbers within names, where the
+/// number is the index of a loop, become one line with the index and its range. A line states the
+/// number of its calls.
 pub fn once<'i>(reasons: impl Iterator<Item = (String, &'i Iteration)>) -> Vec<String> {
     let mut alike: BTreeMap<Vec<String>, Vec<Row<'_>>> = BTreeMap::new();
     for (order, (text, iteration)) in reasons.enumerate() {

@@ -1,4 +1,4 @@
-//! Tasks: each group of calls becomes one task a tile.
+//! Tasks: each group of calls becomes one task per tile.
 
 use super::bound;
 use super::group::{Group, Member};

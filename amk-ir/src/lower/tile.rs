@@ -48,16 +48,16 @@ pub struct Part {
 pub struct PartOperand {
     /// The tensor.
     pub tensor: TensorId,
-    /// The region that the tile has of it.
+    /// The region of it that the tile covers.
     pub region: Region,
     /// How the call accesses it.
     pub access: Access,
 }
 
-/// The tiles of a call in the order of its grid.
+/// Returns the tiles of a call in the order of its grid.
 ///
 /// # Errors
-/// A grid or a region that has no value, or more tasks than a program may have.
+/// A grid or a region without a value, or more tasks than a program may have.
 pub fn parts(graph: &Graph, unrolled: &Unrolled, call: &PlannedCall, cut: Cut) -> Result<Vec<Part>, GraphError> {
     let signature = signature(graph, call)?;
     let axes: Vec<(_, Axis)> =

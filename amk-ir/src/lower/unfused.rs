@@ -83,12 +83,12 @@ pub enum Unfused {
         /// The value.
         value: String,
     },
-    /// A call sets the size of its tiles itself.
+    /// A call has tiles of a fixed size.
     FixedTile {
         /// The call.
         call: String,
     },
-    /// A call between them uses a value that one of them writes, or writes one that one of them
+    /// A call between them uses a value that one of them writes, or writes a value that one of them
     /// uses.
     Between {
         /// The call between.

@@ -18,10 +18,10 @@ pub struct PartialSchedule {
     /// Tile of each op, by the instruction's name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub tiles: BTreeMap<String, Tile>,
-    /// One queue a worker, or one for all.
+    /// One queue per worker, or a single one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueuePolicy>,
-    /// Which worker gets which task of an op.
+    /// The assignment of an op's tasks to workers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub assign: Option<Assign>,
     /// How one step follows the other.
@@ -33,7 +33,7 @@ pub struct PartialSchedule {
     /// Element type in which weights are stored.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weights: Option<DType>,
-    /// Element type in which caches are kept: f32, bf16 or e4m3, also written fp8.
+    /// Element type of caches: f32, bf16 or e4m3, also written fp8.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<DType>,
     /// Whether calls run together in one task.
@@ -45,19 +45,19 @@ pub struct PartialSchedule {
     /// Splits of a cache at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub splits: Option<u32>,
-    /// Blocks of 64 positions that one split takes before the next does.
+    /// Number of consecutive blocks of 64 positions that go to one split.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub run: Option<u32>,
-    /// KiB that a worker which attends is charged in the layer's next projection.
+    /// KiB charged to a worker that attends in the layer's next projection.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub late: Option<u32>,
-    /// KiB that splitting columns must take off the longest task; 0: nothing is split.
+    /// KiB by which splitting columns must shorten the longest task; 0: no splits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub split_k: Option<u32>,
     /// The ring of streamed weights.
     #[serde(skip_serializing_if = "PartialRing::is_empty")]
     pub ring: PartialRing,
-    /// How tasks of different workers wait for one another.
+    /// How tasks of different workers wait for each other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub exchange: Option<ExchangeBy>,
     /// Resource limits of the target.
@@ -65,7 +65,7 @@ pub struct PartialSchedule {
     pub limits: Option<Limits>,
 }
 
-/// Fields of a [`Ring`] that someone has set.
+/// The fields of a [`Ring`] that have been set.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct PartialRing {
@@ -75,7 +75,7 @@ pub struct PartialRing {
     /// Slots on their way at most.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_flight: Option<u32>,
-    /// Clock cycles that 4 KiB take at least; 0: no pace.
+    /// Minimum number of clock cycles per 4 KiB; 0: no pace.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pace: Option<u32>,
     /// KiB that are brought into the L2 cache ahead of the ring; 0: none.

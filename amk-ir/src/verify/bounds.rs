@@ -1,7 +1,7 @@
-//! Finite bounds by which the verifier checks unboundedly many steps and positions.
+//! Finite bounds with which the verifier checks unboundedly many steps and positions.
 
-/// Finite bounds, each with a lemma in `docs/src/internals/verifier.md`. Larger ones decide alike,
-/// more slowly: a test compares them.
+/// Finite bounds, each with a lemma in `docs/src/internals/verifier.md`. Larger ones give the same
+/// verdicts, more slowly: a test compares them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
     /// Number of steps for which a simulation follows how far workers run ahead of each other (L5,

@@ -1,8 +1,8 @@
 //! Limits on the cost of a check, so that no input takes minutes or gigabytes.
 //!
 //! Work is counted, not timed: the same program is accepted or refused on every machine. A unit is
-//! about a nanosecond of one core of today. Work in proportion to the size of a program is always
-//! granted.
+//! about a nanosecond on one core of a current machine. Work proportional to the size of a program
+//! is always granted.
 
 use super::found::Found;
 use super::violation::{TooMuch, Violation};

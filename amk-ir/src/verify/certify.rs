@@ -18,11 +18,11 @@ use std::rc::Rc;
 /// The reasons why an accepted program has no certificate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum NoCertificate {
-    /// It has tables: the certificate would be one for each routing.
+    /// It has tables: it would need a certificate for each routing.
     Tables,
     /// It has rows: the certificate would be that of a stand-in.
     Rows,
-    /// Its accesses are too many to be compared pair by pair.
+    /// It has too many accesses to compare pair by pair.
     TooLarge,
 }
 

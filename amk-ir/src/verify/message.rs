@@ -1,4 +1,4 @@
-//! Violations in words: a headline, facts, and one edit that mends it.
+//! Violations as text: a headline, facts, and one edit that fixes it.
 
 use super::deadlock::steps_that_count;
 use super::names::Names;

@@ -191,7 +191,7 @@ use std::rc::Rc;
 use storage::{MOST_SHARED_POSITIONS, Storages};
 use sync::{Mode, Order};
 
-/// A program that the verifier has accepted. The only way to one is [`verify`].
+/// A program that the verifier has accepted. [`verify`] is the only way to obtain one.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Verified {
     program: Program,
@@ -204,8 +204,8 @@ impl Verified {
         &self.program
     }
 
-    /// The constants it was lowered with, as far as they are known: a program that was read from a
-    /// file has none.
+    /// The constants that it was lowered with, if known: a program that was read from a file has
+    /// none.
     pub fn constants(&self) -> &Constants {
         &self.constants
     }

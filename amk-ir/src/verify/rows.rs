@@ -27,7 +27,7 @@ pub enum NoRows {
     SharedBytes(BufferId),
     /// A call does not name its rows.
     Missing(TaskId, u32),
-    /// A call is for no row, or for one that no step has.
+    /// A call is for no rows, or for a row that no step has.
     Range(TaskId, u32),
     /// A call has rows, and the program has none.
     NotDeclared(TaskId, u32),

@@ -1,4 +1,4 @@
-//! Runs a program without its data: each worker goes as far as its waits let it.
+//! Runs a program without its data: each worker proceeds as far as its waits allow.
 //!
 //! Waits are monotone: a signal never makes a wait fail. So the tasks that can run at all, and the
 //! tasks that can run although one of them never finishes, do not depend on the order of the

@@ -1,4 +1,4 @@
-//! AMK01xx, and the sizes and places of AMK04xx: rules that need no order of tasks.
+//! AMK01xx, and the sizes and places of AMK04xx: rules that do not depend on the order of tasks.
 //!
 //! Runs first: an accepted program can be indexed freely, so the other families need no checks of
 //! references.

@@ -64,7 +64,7 @@ pub struct Occurrence {
     pub step: u32,
 }
 
-/// A broken rule of a program. [`Violation::message`] describes it in words.
+/// A broken rule of a program. [`Violation::message`] renders it as text.
 #[derive(Clone, PartialEq, Debug)]
 #[non_exhaustive]
 pub enum Violation {
@@ -133,10 +133,10 @@ pub enum Violation {
         elements: Vec<(u64, u64)>,
         /// The position at which they are not.
         position: u32,
-        /// Where they are in rows that a table sorts: an entry and its value.
+        /// Their place in rows that a table sorts: an entry and its value.
         given: Option<Given>,
     },
-    /// AMK0110: the program needs more than the target has.
+    /// AMK0110: the program exceeds a capacity of the target.
     Capacity(Capacity),
     /// AMK0111: a task waits for or signals a counter twice.
     Repeated {
@@ -220,7 +220,7 @@ pub enum Violation {
         position: u32,
         /// A task that writes some of them later in eager order.
         later: Option<TaskId>,
-        /// Where they are in rows that a table sorts: an entry and its value.
+        /// Their place in rows that a table sorts: an entry and its value.
         given: Option<Given>,
     },
     /// AMK0302 to AMK0304, AMK0404, AMK0502 and AMK0503: two accesses, one of them a write, in no
@@ -309,7 +309,7 @@ pub enum Violation {
         /// The reason.
         why: NoTable,
     },
-    /// AMK0631: a tile on which its table cannot decide.
+    /// AMK0631: a tile that its table cannot decide.
     RoutedTile {
         /// The access.
         site: Site,
@@ -363,14 +363,14 @@ pub enum Violation {
         /// Rows between the two.
         distance: u32,
     },
-    /// AMK0804: rows that are not wanted are left out, and something depends on them.
+    /// AMK0804: rows that are not wanted are omitted, and something depends on them.
     UnwantedRows {
         /// The access.
         site: Site,
         /// The dependence.
         why: Unwanted,
     },
-    /// AMK0805: a tile cuts a dimension of a state in which others move.
+    /// AMK0805: a tile restricts a dimension of a state in which others move.
     RowBound {
         /// The access.
         site: Site,
@@ -396,7 +396,7 @@ pub enum Reference {
     Table(TableId),
 }
 
-/// How a call does not fit its instruction.
+/// A mismatch between a call and its instruction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mismatch {
     /// Number of operands.
@@ -532,7 +532,7 @@ pub struct Race {
     pub witness: Vec<Occurrence>,
 }
 
-/// Quantities that take more work than the verifier spends on a program of this size.
+/// Quantities that require more work than the verifier spends on a program of this size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TooMuch {
     /// Bounds of a buffer's tiles pass each other at too many positions.
@@ -568,7 +568,7 @@ pub enum TooMuch {
         /// Counters.
         counters: u32,
     },
-    /// Orders that queues and full waits do not show.
+    /// Orders that do not follow from queues and full waits.
     Orders {
         /// A task whose order was in question.
         task: TaskId,

@@ -47,7 +47,7 @@ pub enum Event<'e> {
     Failed(SamplerError),
 }
 
-/// Sees the events of texts. An error ends the batch.
+/// Receives the events of texts. An error ends the batch.
 pub type Watch<'w> = dyn FnMut(TextId, Event<'_>) -> io::Result<()> + 'w;
 
 /// Texts that are written side by side.
@@ -116,7 +116,7 @@ impl<'t, V: RowVm> Batch<'t, V> {
         Self { session, tokenizer, drafter: None, waiting, live, most: usize::MAX, kept, added: 0, chosen: 0 }
     }
 
-    /// Bounds the texts that are written at the same time. Those beyond it wait.
+    /// Limits the number of texts in progress. Others wait.
     #[must_use]
     pub fn writing_at_most(self, texts: usize) -> Self {
         Self { most: texts.max(1), ..self }
@@ -130,25 +130,25 @@ impl<'t, V: RowVm> Batch<'t, V> {
         Self { kept: Kept::new(texts), ..self }
     }
 
-    /// Bounds the rows of steps that write texts and run prompts ([`Session::bound_mixed`]).
+    /// Limits the rows of steps that both decode texts and run prompts ([`Session::bound_mixed`]).
     #[must_use]
     pub fn bounding_mixed(mut self, rows: usize) -> Self {
         self.session.bound_mixed(rows);
         self
     }
 
-    /// The same with a small model of the same vocabulary, which guesses for texts that ask for it
+    /// Adds a small model with the same vocabulary, which guesses for texts that request it
     /// ([`Speculate::Model`]).
     #[must_use]
     pub fn with_drafter<D: RowVm + 't>(self, vm: D) -> Self {
         Self { drafter: Some(Box::new(Drafter::new(vm))), ..self }
     }
 
-    /// Adds a text after a prompt. It starts when there are pages for all that it may become.
+    /// Adds a text after a prompt. It starts when there are enough pages for its maximum length.
     ///
     /// # Errors
-    /// An empty prompt, one longer than the context, or one that has more positions than there are
-    /// pages for; a sampler out of range.
+    /// An empty prompt, one longer than the context, or one that needs more pages than there are; a
+    /// sampler out of range.
     pub fn add(&mut self, prompt: &[u32], request: &Request) -> Result<TextId, GenerateError> {
         self.add_of(0, prompt, request)
     }
@@ -194,7 +194,7 @@ impl<'t, V: RowVm> Batch<'t, V> {
         Ok(id)
     }
 
-    /// Ends a text, at any time; it has no further events.
+    /// Ends a text at any time; it has no further events.
     pub fn cancel(&mut self, id: TextId) {
         self.waiting.retain(|(waiting, _)| *waiting != id);
         let live = self.live.iter().find(|(_, (live, _))| *live == id).map(|(&sequence, _)| sequence);
@@ -225,12 +225,12 @@ impl<'t, V: RowVm> Batch<'t, V> {
         }
     }
 
-    /// The session, as it is between two steps.
+    /// The session, in its state between two steps.
     pub fn session(&self) -> &Session<V> {
         &self.session
     }
 
-    /// How many texts there are, between two steps.
+    /// The number of texts, between two steps.
     pub fn state(&self) -> State {
         let Self { live, waiting, kept, chosen, .. } = self;
         State { live: live.len(), waiting: waiting.len(), kept: kept.len(), chosen: *chosen }

@@ -1,7 +1,7 @@
 //! Embeddings of texts: the hidden states of a decoder's last norm, pooled over the tokens.
 //!
-//! A decoder's last linear operation makes logits of these states. Its graph without that operation
-//! is a program of its own, lowered and verified like any other.
+//! A decoder's last linear op computes the logits from these states. Its graph without that op is a
+//! separate program, lowered and verified like any other.
 
 use crate::open::{CPU_ROWS, OpenError, OpenModel, all_cores, rows_vm, with_rows};
 use amk::ir::graph::{Arg, Graph, Node};
@@ -17,7 +17,7 @@ use amk_models::model::Model;
 /// The weight of the op that makes the logits, in every page.
 const LM_HEAD: &str = "w.ends.lm_head";
 
-/// How the hidden states `[tokens, HIDDEN]` of a text become one vector.
+/// The pooling of the hidden states `[tokens, HIDDEN]` of a text into one vector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Pooling {
     /// Their mean.
@@ -27,7 +27,8 @@ pub enum Pooling {
     Last,
 }
 
-/// The program of a model up to the states that its logits are made of, `[HIDDEN]` for each row.
+/// Returns the program of a model up to the states from which its logits are computed, `[HIDDEN]`
+/// for each row.
 ///
 /// # Errors
 /// [`MegakernelError::Graph`], [`MegakernelError::Lower`] and [`MegakernelError::Rejected`].
@@ -116,8 +117,8 @@ impl<V: RowVm> Embedder<V> {
         self.session.limits().positions
     }
 
-    /// The vector `[HIDDEN]` of a text's tokens, of length 1; zeros for states of zeros, nothing
-    /// for no tokens.
+    /// Returns the vector `[HIDDEN]` of a text's tokens, of length 1; zeros if the states are
+    /// zeros, and an empty vector for no tokens.
     ///
     /// # Errors
     /// A text longer than the context, states that are not finite, or a failing step.

@@ -96,7 +96,6 @@ pub enum GenerateError {
 /// # Errors
 /// An empty prompt or one longer than the context, a failing VM, logits that are not numbers, and
 /// errors of `see`.
-/// `see` gives.
 pub fn generate(
     decoder: &mut dyn Decoder,
     tokenizer: &Tokenizer,

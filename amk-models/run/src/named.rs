@@ -1,4 +1,4 @@
-//! A model that somebody names: a path, or a model of the hub.
+//! A model named by the user: a path, or a model on the hub.
 
 use amk_models::hub::{HubError, HubModel, HubSettings};
 use std::convert::Infallible;

@@ -1,4 +1,4 @@
-//! A model, ready to write: from its name to a session on this machine's cores.
+//! A model, ready to generate: from its name to a session on this machine's cores.
 
 use crate::generate::GenerateError;
 use crate::named::NamedModel;
@@ -24,7 +24,7 @@ const DEFAULT_CONTEXT: usize = 2048;
 /// Default maximum number of rows in a step on a CPU: enough to hide the reading of weights.
 pub const CPU_ROWS: u32 = 128;
 
-/// A model cannot be opened, or does not answer.
+/// The reasons why a model cannot be opened, or does not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// It cannot be had from the hub.
@@ -33,7 +33,7 @@ pub enum OpenError {
     /// Its files cannot be used.
     #[error(transparent)]
     Checkpoint(#[from] CheckpointError),
-    /// It is not one that is computed here.
+    /// The model is not supported.
     #[error(transparent)]
     Model(#[from] ModelError),
     /// It has no program.
@@ -45,7 +45,7 @@ pub enum OpenError {
     /// The VM cannot be made.
     #[error(transparent)]
     Vm(#[from] VmError),
-    /// A conversation was asked of a model without a chat template.
+    /// A conversation was requested from a model without a chat template.
     #[error("{} has no chat template; `complete` goes on from a text", path.display())]
     NoTemplate {
         /// The file or folder.
@@ -99,7 +99,7 @@ pub fn open_with(name: &str, context: Option<usize>, weights: WeightFormat) -> R
 }
 
 impl OpenModel {
-    /// A session that keeps one conversation.
+    /// Returns a session that keeps one conversation.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -107,7 +107,7 @@ impl OpenModel {
         ModelSession::new(self, 1)
     }
 
-    /// A session that writes up to this many texts side by side.
+    /// Returns a session that generates up to this many texts in one batch.
     ///
     /// # Errors
     /// [`OpenError`].
@@ -145,7 +145,7 @@ impl OpenModel {
         Ok(self.checkpoint.tokenizer()?)
     }
 
-    /// The prompt for the answer to a conversation, by the model's chat template.
+    /// Returns the prompt for the answer to a conversation, from the model's chat template.
     ///
     /// # Errors
     /// [`OpenError::NoTemplate`], and a conversation that the template refuses.
@@ -156,20 +156,20 @@ impl OpenModel {
         Ok(self.tokenizer()?.encode(&text, SpecialTokens::AsWritten)?)
     }
 
-    /// Positions of a text at most, with its prompt.
+    /// Maximum number of positions of a text, including its prompt.
     pub fn context(&self) -> usize {
         self.context
     }
 
-    /// The way in which the model's author recommends to write: the sampler, and the tokens that
-    /// end a text.
+    /// The settings that the model's author recommends: the sampler, and the tokens that end a
+    /// text.
     pub fn request(&self) -> Request {
         let sampler = SamplerConfig::of_model(&self.checkpoint.generation, None);
         Request { sampler, stop_tokens: self.checkpoint.stop_tokens(), ..Request::default() }
     }
 }
 
-/// A schedule for all cores of this machine.
+/// Returns a schedule for all cores of this machine.
 pub fn all_cores() -> Schedule {
     Schedule { workers: cores(), ..Schedule::default() }
 }

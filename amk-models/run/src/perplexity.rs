@@ -12,7 +12,7 @@ use amk::session::{Session, SessionError};
 /// How a text is divided into windows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Windows {
-    /// Tokens of a window at most, 2 or more.
+    /// Maximum number of tokens in a window, at least 2.
     pub context: usize,
     /// Tokens between the starts of two windows, `1..context`: this many count in each window
     /// except the first.
@@ -54,7 +54,7 @@ impl Perplexity {
     }
 }
 
-/// The loss `-ln p` of a token in nats, by logits `[VOCAB]`; infinite for one outside them.
+/// The loss `-ln p` of a token in nats, given logits `[VOCAB]`; infinite for a token outside them.
 pub fn loss(logits: &[f32], Token(token): Token) -> f64 {
     -LogSoftmax::new(logits).of(logits, token)
 }

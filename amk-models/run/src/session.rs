@@ -1,4 +1,4 @@
-//! A session with a model: a conversation, or texts side by side.
+//! A session with a model: a conversation, or texts in one batch.
 
 use crate::batch::{Batch, Event, TextId};
 use crate::generate::GenerateError;
@@ -14,7 +14,7 @@ use std::io;
 pub struct ModelSession<'m> {
     model: &'m OpenModel,
     batch: Batch<'m, Vm>,
-    /// How texts are written; text number n has the seed of the sampler plus n.
+    /// The settings of texts; text number n has the seed of the sampler plus n.
     pub request: Request,
     /// The conversation so far.
     pub messages: Vec<Message>,
@@ -26,11 +26,11 @@ pub struct ModelSession<'m> {
 pub struct Written {
     /// The text.
     pub text: String,
-    /// Its tokens, why it ended, and the speed.
+    /// Its tokens, the reason why it ended, and the speed.
     pub generated: Generated,
 }
 
-/// Sees new text of the text with this number. An error ends the writing.
+/// Receives new text of the text with this number. An error ends the generation.
 pub type SeeText<'s> = dyn FnMut(usize, &str) -> io::Result<()> + 's;
 
 impl<'m> ModelSession<'m> {

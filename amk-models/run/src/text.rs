@@ -8,15 +8,15 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::{Duration, Instant};
 
-/// Guesses of next tokens. The text does not depend on them, only its speed.
+/// Guesses of the next tokens. They affect only the speed, not the text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Speculate {
     /// None.
     #[default]
     Never,
-    /// The tokens that followed the same few tokens before, in the prompt or the text.
+    /// The tokens that followed the same few tokens earlier in the prompt or the text.
     Lookup,
-    /// A small model of the same vocabulary: [`crate::batch::Batch::with_drafter`].
+    /// A small model with the same vocabulary: [`crate::batch::Batch::with_drafter`].
     Model,
 }
 
@@ -25,9 +25,9 @@ pub enum Speculate {
 pub struct Request {
     /// How tokens are chosen.
     pub sampler: SamplerConfig,
-    /// New tokens at most; `None`: up to the end of the context.
+    /// Maximum number of new tokens; `None`: up to the end of the context.
     pub max_tokens: Option<usize>,
-    /// Time for the text at most, from the first step of its prompt.
+    /// Maximum time for the text, from the first step of its prompt.
     pub max_time: Option<Duration>,
     /// Token ids that end the text.
     pub stop_tokens: Vec<u32>,
@@ -141,11 +141,11 @@ pub struct Piece<'p> {
 pub struct PlacedLogprobs {
     /// Characters of the text before it.
     pub offset: usize,
-    /// Of it and of the likeliest tokens in its place.
+    /// Those of the token and of the likeliest tokens in its place.
     pub logprobs: Logprobs,
 }
 
-/// Sees new text. An error ends the generation.
+/// Receives new text. An error ends the generation.
 pub type See<'s> = dyn FnMut(Piece<'_>) -> io::Result<()> + 's;
 
 /// The text of new tokens, up to a stop.

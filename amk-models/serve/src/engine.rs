@@ -1,4 +1,4 @@
-//! The engine: a thread that owns the VM and writes the texts of all clients.
+//! The engine: a thread that owns the VM and generates the texts of all clients.
 
 use crate::metrics::Counters;
 use amk::rows::{RowVm, RowsError};
@@ -42,8 +42,8 @@ pub enum EngineError {
     /// The prompt has no tokens.
     #[error("{0}")]
     Empty(String),
-    /// The text cannot be written: a parameter is out of range, its grammar leads nowhere, or there
-    /// are more texts than can ever be open.
+    /// The text cannot be generated: a parameter is out of range, its grammar leads nowhere, or
+    /// there are more texts than can ever be open.
     #[error("{0}")]
     Refused(String),
     /// The VM failed, or the server is ending.
@@ -115,13 +115,15 @@ impl Drop for Place {
 /// Bounds of an engine.
 #[derive(Clone, Copy, Debug)]
 pub struct EngineOptions {
-    /// Texts that are being written or waiting at most.
+    /// Maximum number of texts in progress or waiting.
     pub texts: usize,
-    /// Texts that are being written at most ([`Batch::writing_at_most`]).
+    /// Maximum number of texts in progress ([`Batch::writing_at_most`]).
     pub live: usize,
-    /// Ended texts that are kept for prompts that begin like them at most ([`Batch::keeping`]).
+    /// Maximum number of ended texts that are kept for prompts with the same beginning
+    /// ([`Batch::keeping`]).
     pub kept: usize,
-    /// Rows of steps that write texts and run prompts at most ([`Batch::bounding_mixed`]).
+    /// Maximum number of rows of steps that both decode texts and run prompts
+    /// ([`Batch::bounding_mixed`]).
     pub mixed: usize,
 }
 
@@ -131,7 +133,8 @@ impl Default for EngineOptions {
     }
 }
 
-/// The way to the thread. Clones lead to the same one; it ends when the last is dropped.
+/// A handle of the thread. Clones refer to the same thread, which ends when the last one is
+/// dropped.
 #[derive(Clone)]
 pub struct Engine {
     jobs: Sender<Job>,

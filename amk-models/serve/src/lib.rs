@@ -1,11 +1,11 @@
-//! A server with OpenAI's API over one VM: texts of all clients share its steps.
+//! A server with OpenAI's API over one VM: the texts of all clients share its steps.
 //!
 //! ```text
 //! HTTP ─ completion, chat ─► Prompts ─► Engine::submit ─► a thread with the Batch ─► pieces of text ─► JSON or SSE
 //! ```
 //!
-//! The [`Engine`] owns the VM on a thread of its own and takes a bounded number of texts. A text
-//! ends early when its client goes. [`serve`] answers `/v1/models`, `/v1/completions`,
+//! The [`Engine`] owns the VM on a separate thread and takes a bounded number of texts. A text ends
+//! early when its client disconnects. [`serve`] implements `/v1/models`, `/v1/completions`,
 //! `/v1/chat/completions`, `/v1/embeddings`, `/tokenize`, `/detokenize`, `/health` and `/metrics`;
 //! `/` is a page to try it.
 

@@ -1,4 +1,4 @@
-//! Pages of other sites that may ask the server from a browser.
+//! Pages of other sites that may send requests from a browser.
 
 use axum::http::{HeaderName, HeaderValue, Method, header};
 use std::str::FromStr;

@@ -14,28 +14,28 @@ pub struct ParameterError {
     expected: String,
 }
 
-/// A seed. Negative ones are seeds too.
+/// A seed, which may be negative.
 ///
 /// # Errors
-/// It is not a whole number of 64 bits with a sign.
+/// If it is not a signed 64-bit integer.
 pub fn seed(name: &'static str, value: &Value) -> Result<u64, ParameterError> {
     let expected = || format!("a whole number from {} to {}", i64::MIN, i64::MAX);
     value.as_i64().map(i64::cast_unsigned).ok_or_else(|| error(name, value, expected()))
 }
 
-/// A number of tokens to write at most.
+/// The maximum number of tokens to generate.
 ///
 /// # Errors
-/// It is not a whole number, or 0.
+/// If it is not an integer, or 0.
 pub fn max_tokens(name: &'static str, value: &Value) -> Result<usize, ParameterError> {
     let number = value.as_u64().filter(|&number| number > 0).and_then(|number| usize::try_from(number).ok());
     number.ok_or_else(|| error(name, value, "a whole number of at least 1"))
 }
 
-/// How many of the likeliest tokens to keep, or 0 for all. Some clients send -1 for that.
+/// The number of likeliest tokens to keep, or 0 for all. Some clients send -1 for all.
 ///
 /// # Errors
-/// It is not a whole number.
+/// If it is not an integer.
 pub fn top_k(name: &'static str, value: &Value) -> Result<u32, ParameterError> {
     let number = value.as_i64().map(|number| u32::try_from(number.max(0)).unwrap_or(u32::MAX));
     number.ok_or_else(|| error(name, value, "a whole number"))
@@ -55,7 +55,7 @@ pub fn top_p(name: &'static str, value: &Value) -> Result<f32, ParameterError> {
 /// Strings that end a text: one, or a list.
 ///
 /// # Errors
-/// It is neither, there are too many, or one is empty.
+/// If it is neither, there are too many, or one is empty.
 pub fn stop(name: &'static str, value: &Value) -> Result<Vec<String>, ParameterError> {
     let texts = match value {
         Value::Array(texts) if texts.len() <= MOST_STOPS => texts,

@@ -60,9 +60,9 @@ pub struct Served {
 /// Limits of a server.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
-    /// The key that clients send as `Authorization: Bearer KEY`; `None`: anybody may ask.
+    /// The key that clients send as `Authorization: Bearer KEY`; `None`: no key is required.
     pub key: Option<String>,
-    /// Pages of other sites that may ask from a browser.
+    /// Pages of other sites that may send requests from a browser.
     pub origins: Vec<Origin>,
     /// Bytes of a request's body at most.
     pub body: usize,
@@ -70,7 +70,7 @@ pub struct ServeOptions {
     pub head_time: Duration,
     /// Time limit for a body to arrive.
     pub body_time: Duration,
-    /// Time for open answers after the end is asked for.
+    /// Time limit for open answers after the end is requested.
     pub grace: Duration,
 }
 
@@ -304,7 +304,7 @@ impl Shared {
         Ok(LogprobsForm { form, tokenizer, prompts })
     }
 
-    /// Compiles a language, aside: it may take some time.
+    /// Compiles a language on a separate thread, because it may take some time.
     async fn compile(self: &Arc<Self>, language: Language) -> Result<Result<Grammar, GrammarError>, EngineError> {
         let shared = Arc::clone(self);
         let compiled = aside(&self.compiling, move || shared.grammars.compile(&language)).await;

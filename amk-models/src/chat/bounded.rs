@@ -1,4 +1,4 @@
-//! Filters and methods of minijinja that make larger values than they get, within a budget.
+//! minijinja's filters and methods whose results are larger than their inputs, within a budget.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The budget of one run of a template: fuel bounds instructions, and this the size of their values
-//! and the time.
+//! The budget of one run of a template: fuel bounds its instructions, and this budget the size of
+//! their values and the time.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicUsize, Ordering};

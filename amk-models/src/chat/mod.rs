@@ -1,4 +1,4 @@
-//! Chat templates: from a conversation to the prompt a model was trained on.
+//! Chat templates: from a conversation to the prompt format that a model was trained on.
 //!
 //! Templates are Jinja programs that come with a checkpoint. They are rendered as transformers
 //! renders them (`utils/chat_template_utils.py`): blocks trimmed, Jinja2's filters, Python's
@@ -107,7 +107,7 @@ pub struct ChatTemplate {
     tokens: TokenTexts,
 }
 
-/// A template that is wrong, or that refuses a conversation.
+/// A template that is invalid, or that refuses a conversation.
 #[derive(Debug, thiserror::Error)]
 #[error("chat template: {reason}")]
 pub struct ChatError {
@@ -139,7 +139,7 @@ impl ChatTemplate {
         Self { source, tool_use: None, tokens }
     }
 
-    /// The same with the source of a template for conversations with tools.
+    /// Returns the same with the source of a template for conversations with tools.
     #[must_use]
     pub fn with_tool_use(self, source: Option<String>) -> Self {
         Self { tool_use: source, ..self }
@@ -163,8 +163,8 @@ impl ChatTemplate {
         &self.tokens
     }
 
-    /// The prompt of a conversation. It contains the special tokens it needs: encode it
-    /// [as written](crate::tokenizer::SpecialTokens::AsWritten).
+    /// Returns the prompt of a conversation. It contains the special tokens that it needs, so
+    /// encode it [as written](crate::tokenizer::SpecialTokens::AsWritten).
     ///
     /// # Errors
     /// [`ChatError`] if the template does not parse, refuses the conversation, uses an undefined

@@ -1,4 +1,4 @@
-//! Characters that fill a text up to a width.
+//! Characters that pad a text to a width.
 
 use minijinja::{Error, ErrorKind};
 

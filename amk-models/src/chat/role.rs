@@ -1,4 +1,4 @@
-//! The role of a message as OpenAI's API has it.
+//! The role of a message, as in OpenAI's API.
 
 use super::ChatTemplate;
 
@@ -13,8 +13,8 @@ pub struct RoleError {
 }
 
 impl ChatTemplate {
-    /// The role that messages for this template have for one that a client names: `developer` is
-    /// OpenAI's newer name of `system`.
+    /// Returns the role in messages for this template that corresponds to one that a client names:
+    /// `developer` is OpenAI's newer name for `system`.
     ///
     /// # Errors
     /// [`RoleError`].

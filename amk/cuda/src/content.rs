@@ -141,7 +141,7 @@ struct Tape<'p> {
     runs: Vec<Run<Source<'p>>>,
     /// The address after the last run.
     next: u64,
-    /// Bytes of a run at most, if not for a single part.
+    /// Maximum number of bytes of a run, unless it is a single part.
     most: u64,
 }
 

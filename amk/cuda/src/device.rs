@@ -73,7 +73,8 @@ pub fn probe() -> Result<&'static GpuTarget, CudaError> {
     open().map(|(_, target)| target)
 }
 
-/// The first GPU, kept open: its context is made once for all VMs that are made while this lives.
+/// The first GPU, kept open: its context is created once for all VMs that are created while this
+/// exists.
 #[derive(Clone, Debug)]
 pub struct OpenGpu {
     target: &'static GpuTarget,

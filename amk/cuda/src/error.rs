@@ -85,7 +85,7 @@ pub enum CudaError {
     /// A weight is missing.
     #[error("nothing is bound to the weight `{}`", Shown(_0))]
     Unbound(String),
-    /// A weight asks for inputs that no device body takes.
+    /// A weight asks for inputs that no device body supports.
     #[error("the weight bound to `{}` takes inputs in {inputs}, which is for a CPU", Shown(weight))]
     Inputs {
         /// The weight.
@@ -116,10 +116,10 @@ pub enum CudaError {
         /// Total bytes of the device.
         total: u64,
     },
-    /// A VM with rows was asked for, and the schedule has none.
+    /// A VM with rows was requested, and the schedule has none.
     #[error("the schedule has no rows; give it some: {{\"rows\": {{\"most\": 8}}}}")]
     NoRows,
-    /// A VM of one row was asked for, and the schedule has rows.
+    /// A VM of one row was requested, and the schedule has rows.
     #[error("the schedule has rows, and this runs steps of one; `amk serve` and `amk generate --prompts` have rows")]
     Rows,
     /// The rows of a step break its contract.
@@ -191,7 +191,7 @@ pub struct Stuck {
     pub task: String,
     /// The event or packet it waited for.
     pub event: String,
-    /// The epoch wanted. For a counter, the arrivals since the packets were cleared.
+    /// The expected epoch. For a counter, the number of arrivals since the packets were cleared.
     pub wanted: u32,
     /// The value found instead.
     pub found: u32,

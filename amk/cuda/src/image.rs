@@ -34,7 +34,7 @@ pub struct Image {
     pub tape_at: Vec<u64>,
     /// Packets of all buffers and of the counters that follow.
     pub packets: u32,
-    /// With rows, the words of 8 bytes of the values of one row, in the place of packets.
+    /// With rows, the number of 8-byte words of the values of one row, instead of packets.
     pub row_words: u32,
     /// Packet offsets by buffer.
     pub packet_at: HashMap<BufferId, u32>,

@@ -8,7 +8,7 @@ pub const PADDING: u8 = 0xff;
 /// A tile layout. A stream or a fused body names the one in which it consumes its weights.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout {
-    /// Its name, for messages. Two layouts of one name and encoding are the same.
+    /// Its name, for messages. Two layouts with the same name and encoding are the same.
     pub name: &'static str,
     /// The encoding of the weights. Weights in floats of another type are rounded to it.
     pub encoding: &'static Encoding,
@@ -40,7 +40,7 @@ pub enum LayoutError {
         /// Rows of a group.
         group: u32,
     },
-    /// A weight is in other blocks than the layout takes.
+    /// A weight has blocks of a different encoding than the layout takes.
     #[error("the layout `{layout}` takes weights in {expected}, this one is in {found}")]
     Encoding {
         /// Name of the layout.

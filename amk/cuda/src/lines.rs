@@ -1,5 +1,5 @@
-//! Line directives of the generated source, so that the compiler's messages name the file and the
-//! line that somebody wrote.
+//! Line directives of the generated source, so that the compiler's messages name the original file
+//! and line.
 
 use core::fmt::Write as _;
 

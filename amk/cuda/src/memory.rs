@@ -50,7 +50,7 @@ pub(super) struct Memory {
     scratch: CudaSlice<f32>,
     scratch_len: u32,
     packets: Arc<CudaSlice<u64>>,
-    /// Words of 8 bytes that are absent until a step writes them, the first ones.
+    /// The number of leading 8-byte words that are absent until a step writes them.
     absent: usize,
     /// Words that are 0 at first.
     zeros: Range<usize>,

@@ -16,7 +16,7 @@ pub struct Faults {
 /// Options of a VM.
 #[derive(Clone, Debug, Default)]
 pub struct VmOptions {
-    /// Schedule fields over the GPU's defaults; `None`: the instance's or its function's.
+    /// Schedule fields that override the GPU's defaults; `None`: the instance's or its function's.
     pub schedule: Option<PartialSchedule>,
     /// The precision of the computation.
     pub precision: Precision,

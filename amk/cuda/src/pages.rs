@@ -11,9 +11,9 @@ use amk::rows::{HOLE, PageGroup, PageTables};
 /// The pages of a group of states.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pool {
-    /// How many there are, and the last positions that rows read.
+    /// Number of pages, and the number of last positions that rows read.
     pub group: PageGroup,
-    /// The number of the first on the device.
+    /// The number of the first page on the device.
     pub first: u32,
 }
 
@@ -53,8 +53,8 @@ impl Pools {
         self.places(sizes).map(|(_, end)| end).max().unwrap_or(0)
     }
 
-    /// The entries of a sequence's page tables on the device: of each block of positions, the pages
-    /// of all groups.
+    /// The entries of a sequence's page tables on the device: for each block of positions, the
+    /// pages of all groups.
     pub fn entries(&self, tables: &PageTables) -> impl Iterator<Item = u32> {
         let blocks = tables.iter().map(<[u32]>::len).min().unwrap_or(0);
         let entry = |(table, pool): (&[u32], &Pool), block: usize| match table[block] {

@@ -23,9 +23,9 @@ pub enum NoTable {
     Buffer,
     /// Its elements are neither u32 nor f32.
     Type,
-    /// Its shape is not `[N]` or `[rows, N]`; of splits `[groups + 1]`.
+    /// Its shape is not `[N]` or `[rows, N]`, or for splits `[groups + 1]`.
     Shape,
-    /// No group or no row, or more than 2^24 of them.
+    /// It has no group or no row, or more than 2^24 of them.
     Size,
     /// A row has more entries than there are values, so they cannot all differ.
     Distinct,
@@ -105,7 +105,7 @@ pub enum Uncounted {
         /// The entry.
         entry: u32,
     },
-    /// An entry that is signalled twice: a wait may be over before its entry's work is done.
+    /// An entry that is signalled twice: a wait may be satisfied before its entry's work is done.
     Twice {
         /// The entry.
         entry: u32,

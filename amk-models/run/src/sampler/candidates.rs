@@ -1,4 +1,4 @@
-//! The tokens still in the race, and the filters that take tokens out.
+//! The tokens still in the race, and the filters that remove tokens.
 
 use std::cmp::Ordering;
 

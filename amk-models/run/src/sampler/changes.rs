@@ -1,5 +1,5 @@
-//! Changes of logits by penalties and biases, kept up as a text grows: the history is not counted
-//! again for each token.
+//! Changes to logits by penalties and biases, updated as a text grows: the history is not recounted
+//! for each token.
 
 use super::SamplerConfig;
 use amk::Token;

@@ -44,7 +44,7 @@ impl Sampler {
         lists
     }
 
-    /// Goes on after a token that was chosen by [`Sampler::choices`].
+    /// Advances past a token that was chosen by [`Sampler::choices`].
     pub fn take(&mut self, token: Token) -> u32 {
         self.step += 1;
         token.0

@@ -39,12 +39,12 @@ pub struct SamplerConfig {
     pub top_p: f32,
     /// Keeps tokens with at least this probability relative to the likeliest one; 0 keeps all.
     pub min_p: f32,
-    /// Above 1 makes tokens that occurred already less likely: positive logits are divided by it,
+    /// Above 1 makes tokens that already occurred less likely: positive logits are divided by it,
     /// negative ones multiplied.
     pub repetition_penalty: f32,
-    /// Taken from the logits of tokens that were chosen already.
+    /// Subtracted from the logits of tokens that were already chosen.
     pub presence_penalty: f32,
-    /// Taken from the logit of a token each time that it was chosen.
+    /// Subtracted from the logit of a token for each time that it was chosen.
     pub frequency_penalty: f32,
     /// Added to the logits of tokens.
     pub logit_bias: BTreeMap<u32, f32>,
@@ -74,8 +74,8 @@ const DEFAULT_TEMPERATURE: f32 = 0.6;
 const DEFAULT_TOP_P: f32 = 0.9;
 
 impl SamplerConfig {
-    /// The way that a model's author recommends, at this temperature if one is named. Greedy
-    /// decoding uses none of the filters.
+    /// Returns the settings that a model's author recommends, with this temperature if one is
+    /// given. Greedy decoding uses none of the filters.
     pub fn of_model(defaults: &GenerationDefaults, temperature: Option<f32>) -> Self {
         let not_sampled = temperature.is_none() && defaults.do_sample == Some(false);
         let temperature = if not_sampled { Some(0.0) } else { temperature.or(defaults.temperature) };
@@ -183,7 +183,7 @@ impl Sampler {
         Ok(Self { step: draws, ..Self::new(config)? })
     }
 
-    /// The same for a text of a grammar, at its beginning.
+    /// Returns the same for a text with a grammar, at its beginning.
     #[must_use]
     pub fn with_grammar(self, grammar: Option<Grammar>) -> Self {
         Self { grammar, ..self }

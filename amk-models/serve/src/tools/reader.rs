@@ -1,4 +1,4 @@
-//! The calls in the text of an answer, as it comes.
+//! Parses the calls in the text of an answer as it arrives.
 
 use super::Form;
 use serde_json::value::RawValue;

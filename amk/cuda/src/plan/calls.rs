@@ -7,7 +7,7 @@ use amk_ir::program::{Buffer, BufferKind, Exchange};
 use amk_ir::{BufferId, Call, CallRows, DType, InstructionId, Operand, Param};
 use std::ops::Range;
 
-/// The calls of a task as a phase makes them.
+/// The calls of a task, as added by a phase.
 pub struct TaskCalls<'p> {
     /// The plan so far.
     pub plan: &'p mut Plan,

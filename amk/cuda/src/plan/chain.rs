@@ -1,4 +1,4 @@
-//! Chains: calls by generic device bodies that one task computes, found by following the data.
+//! Chains: calls with generic device bodies that one task computes, found by following the data.
 
 use super::UNIT;
 use super::missed::{Because, Lacks, Missed};

@@ -88,7 +88,7 @@ struct Events {
     last: Option<EventId>,
     /// The event that the tasks that signal the last one wait for.
     before_last: Option<EventId>,
-    /// The last event that tasks wait for already.
+    /// The last event that tasks already wait for.
     complete: Option<EventId>,
 }
 

@@ -15,7 +15,7 @@ pub enum Precision {
 }
 
 /// The precision of a program, and the weights that are stored in blocks. Bodies that decode an
-/// encoding take such a weight as it is; others get it in floats of the precision.
+/// encoding take such a weight unchanged; others get it as floats of the precision.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WeightForms {
     /// The precision.

@@ -28,14 +28,14 @@ use std::ops::Range;
 use std::path::Path;
 use std::slice::from_ref;
 
-/// A phase of tasks by generic device bodies.
+/// A phase of tasks with generic device bodies.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Generic {
     /// Number in [`super::Plan::sequences`].
     pub sequence: usize,
     /// The calls' names and their loop index.
     pub label: String,
-    /// The calls of the tasks, a tile of each call.
+    /// The calls of the tasks, one tile of each call per task.
     pub tiles: Vec<Vec<Call>>,
 }
 
@@ -64,7 +64,7 @@ impl Body {
 /// The bodies of a task, one after the other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sequence {
-    /// The bodies and how each gets its operands.
+    /// The bodies, and the sources of their operands.
     pub steps: Vec<Step>,
     /// How the weight of the first one streams.
     pub stream: Option<&'static Stream>,
@@ -79,7 +79,7 @@ pub struct Step {
     pub views: Vec<View>,
 }
 
-/// How an operand comes to a body, or goes from it.
+/// The source of a body's operand, or the destination of its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum View {
     /// From or to its buffer.

@@ -85,7 +85,7 @@ pub(super) struct Groups {
 /// Groups that were formed and had to be given up.
 #[derive(Clone, Debug, Default)]
 pub(super) struct GivenUp {
-    /// The calls that led them: they lead no group again.
+    /// The calls that led them, which may not lead a group again.
     leads: HashSet<usize>,
     /// All their calls, and why.
     calls: HashMap<usize, String>,
@@ -128,7 +128,7 @@ impl Groups {
     }
 }
 
-/// The calls of a function while fusions take them into groups.
+/// The calls of a function, while fusions take them into groups.
 pub struct Grouping<'a> {
     /// The data flow.
     pub flow: &'a Flow<'a>,
@@ -159,13 +159,13 @@ impl Grouping<'_> {
         !self.excluded.contains(&at)
     }
 
-    /// The encoding of a weight in blocks; `None`: it is floats.
+    /// The encoding of a weight in blocks; `None`: it has floats.
     pub fn encoding(&self, weight: TensorId) -> Option<&'static Encoding> {
         self.forms.encoding(&self.flow.tensor(weight).name)
     }
 
-    /// Records why a fusion does not take a call that it has a rule for: half a sentence about the
-    /// call. If no fusion takes the call, the first reason is reported.
+    /// Records why a fusion does not take a call that it has a rule for, as a predicate with the
+    /// call as its subject. If no fusion takes the call, the first reason is reported.
     pub fn refuse(&self, at: usize, because: impl Into<String>) {
         self.refused.borrow_mut().entry(at).or_insert_with(|| because.into());
     }

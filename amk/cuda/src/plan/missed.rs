@@ -6,7 +6,7 @@ use amk_ir::lower::flow::Flow;
 use amk_ir::lower::{Iteration, Unfused, once};
 use core::fmt::{self, Display, Formatter};
 
-/// A faster way to run a call, and why the call does not get it.
+/// A faster way to run a call, and why it is not used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Missed {
     /// The call in [`amk_ir::lower::unroll::Unrolled::calls`].
@@ -41,7 +41,7 @@ pub enum Because {
     NotAsked,
     /// No registered fusion has a rule for it.
     NoRule,
-    /// It needs none: it is in the tasks of another call by a generic body.
+    /// It needs none: it runs in the tasks of another call with a generic body.
     Joined {
         /// The first call of these tasks.
         lead: String,
@@ -82,7 +82,7 @@ pub enum Because {
         /// The call before it.
         producer: String,
     },
-    /// The stream does not take a matrix of this shape.
+    /// The stream does not support a matrix of this shape.
     Shape {
         /// The weight.
         weight: String,
@@ -119,7 +119,7 @@ impl Missed {
     }
 }
 
-/// Reasons in words. Calls that lack the same for one reason are one line.
+/// Returns the reasons as text. Calls that lack the same for the same reason share a line.
 pub fn lines(missed: &[Missed]) -> Vec<String> {
     once(missed.iter().map(|missed| (missed.to_string(), &missed.iteration)))
 }

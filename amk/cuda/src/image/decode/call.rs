@@ -60,7 +60,7 @@ pub struct DecodedCall<'p> {
     pub operands: Vec<DecodedOperand>,
     /// The parameters in order.
     pub params: Vec<Param>,
-    /// With rows, those that it is for; `None`: all.
+    /// With rows, the rows that it is for; `None`: all.
     pub rows: Option<Range<u32>>,
     /// With rows, whether only wanted ones are computed.
     pub wanted: bool,

@@ -202,7 +202,7 @@ impl<'p> Places<'p> {
         Ok((Place::Buffer(id), first..first + len))
     }
 
-    /// Returns how many elements a buffer has from packet `at` on.
+    /// Returns the number of elements of a buffer from packet `at` on.
     ///
     /// # Errors
     /// If there are none; names the field.
