@@ -1,8 +1,8 @@
 //! The names and values by which checkpoints describe what a family's page computes: names of
 //! tensors and fields, as data beside the page.
 
-/// One `model_type` of transformers that a page computes, and the architecture of GGUF files that
-/// is the same.
+/// One `model_type` of transformers that a page computes, and the equivalent architecture of GGUF
+/// files.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Import {
     /// The family: the name of the page's module.
@@ -11,11 +11,11 @@ pub struct Import {
     pub model_type: &'static str,
     /// The class that `architectures` must name.
     pub class: &'static str,
-    /// Where a larger model's config and tensors have the text model.
+    /// The place of the text model in a larger model's config and tensors.
     pub inside: Option<Inside>,
     /// GGUF files of this kind, if llama.cpp has the architecture and the page computes it.
     pub gguf: Option<Gguf>,
-    /// Other names of fields, with the usual ones. Where a config has both, these count.
+    /// Other names of fields, with the usual ones. If a config has both, these take precedence.
     pub fields: &'static [(&'static str, &'static str)],
     /// Fields of published configs that the class does not read.
     pub unread: &'static [&'static str],
@@ -56,12 +56,12 @@ pub struct Import {
     pub numbers: &'static [Number],
     /// Flags of the page.
     pub flags: &'static [Flag],
-    /// Fields that must have a value, because the page computes nothing else.
+    /// Fields that must have a certain value, because the page computes nothing else.
     pub fixed: &'static [Fixed],
     /// Other names of a folder's tensors (prefixes of names without `.weight` or `.bias`), with the
     /// page's names: first names from the start, then names below `model.layers.{l}.`.
     pub names: &'static [(&'static str, &'static str)],
-    /// Tensors that are several of the page's, one below the other.
+    /// Tensors that are several of the page's, stacked.
     pub fused: &'static [Fused],
 }
 
@@ -83,11 +83,11 @@ pub struct Inside {
     pub model_type: &'static str,
     /// The prefixes of its tensors' names, and those of the same names in a standalone model.
     pub names: &'static [(&'static str, &'static str)],
-    /// The beginnings of the names of all other tensors.
+    /// The prefixes of the names of all other tensors.
     pub others: &'static [&'static str],
 }
 
-/// How the width of a feed-forward network follows from a stated one: two thirds of it, times a
+/// How the width of a feed-forward network follows from the field: two thirds of it, times a
 /// factor, rounded up to a multiple. Source: `FeedForward` of Meta's Llama; `Lfm2MLP`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rounding {
@@ -106,7 +106,7 @@ pub struct Gguf {
     pub architecture: &'static str,
     /// The key of the norms' epsilon.
     pub eps: &'static str,
-    /// Which elements of a head the file rotates with each other.
+    /// The pairs of elements of a head that the file rotates.
     pub pairs: Pairs,
     /// Tensors with other names than usual: `blk.{l}.<left>` is `model.layers.{l}.<right>`, and
     /// `<left>` is `<right>` outside of the layers.
@@ -143,7 +143,7 @@ impl Activation {
     }
 }
 
-/// Which elements of a head a checkpoint rotates.
+/// The pairs of elements of a head that a checkpoint rotates.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rotation {
     /// The rotated part of a head if the config has no `partial_rotary_factor`; `None`: whole heads
@@ -153,8 +153,8 @@ pub struct Rotation {
     pub pairs: Pairs,
 }
 
-/// Which elements of a head are rotated with each other. The instruction `rope` takes halves; rows
-/// of projections that are stored otherwise are put in that order when they are loaded.
+/// The pairs of elements of a head that are rotated. The instruction `rope` pairs the two halves;
+/// rows of projections that are stored differently are reordered when they are loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pairs {
     /// Element `j` with element `j + rotary_dims / 2`.
@@ -176,7 +176,7 @@ pub enum Window {
     OfLayers,
 }
 
-/// The rotary embedding of layers with a window: never scaled.
+/// The rotary embedding of sliding-window layers, which is never scaled.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Local {
     /// The field of its base.
@@ -196,8 +196,9 @@ pub struct LayerFlag {
     pub kinds: [&'static str; 2],
     /// The layers that have it if there is no such list.
     pub unlisted: Unlisted,
-    /// The beginnings of the names, below the layer, of tensors that only layers with the flag have
-    /// and that only others have. A layer of a GGUF file has the flag if it has one of the first.
+    /// The prefixes of the names, below the layer, of tensors that only layers with the flag have,
+    /// and of those that only others have. A layer of a GGUF file has the flag if it has one of the
+    /// first.
     pub tensors: [&'static [&'static str]; 2],
 }
 
@@ -327,7 +328,7 @@ pub enum Known {
     AllOf(&'static [&'static str]),
 }
 
-/// A tensor that is several of the page's, one below the other.
+/// A tensor that is several of the page's, stacked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fused {
     /// Its name below `model.layers.{l}.`, without `.weight` or `.bias`.

@@ -1,4 +1,4 @@
-//! A checkpoint's weights in an annotated model: the inputs of a VM, and the function itself.
+//! A checkpoint's weights in an annotated model, for a VM or for a direct call of the function.
 
 use crate::config::{ModelConfig, Rope, RopeFrequencies};
 use crate::import::Activation;
@@ -139,7 +139,7 @@ impl WeightFormat {
     }
 }
 
-/// How weights are held, and how products with them take their inputs.
+/// How weights are stored, and how products with them take their inputs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WeightUse {
     /// How they are held in memory.
@@ -161,7 +161,7 @@ impl From<WeightFormat> for WeightUse {
 pub struct Conversion {
     /// Tensors that were converted.
     pub tensors: usize,
-    /// Matrices that stay as they are because their rows are not whole blocks.
+    /// Matrices that keep their encoding because their rows are not whole blocks.
     pub left: usize,
     /// How far they are from the file's.
     pub deviation: Deviation,
@@ -178,7 +178,7 @@ pub struct Model {
     /// The annotated function over the same weights, with states of its own.
     pub eager: Eager,
     anew: Anew,
-    /// How the weights were converted while they were loaded.
+    /// How the weights were converted at load time.
     pub conversion: Conversion,
     /// Which matrices take rounded inputs.
     pub rounding: Rounding,
@@ -209,7 +209,7 @@ pub enum ModelError {
         /// Positions of the model.
         limit: usize,
     },
-    /// No matrix can be multiplied with such inputs.
+    /// No matrix supports products with such inputs.
     #[error("weights of {} have no products with inputs in {inputs}; {}", encodings.join(" and "), advice(*left))]
     Inputs {
         /// The inputs asked for.
@@ -289,12 +289,12 @@ impl Model {
         Ok(Self { conversion, names, ..model })
     }
 
-    /// A declared instance over random weights in an encoding, for a context of `context`
-    /// positions: the shapes are true, the results are not. The context may be longer than the
+    /// Returns a declared instance over random weights in an encoding, for a context of `context`
+    /// positions: the shapes are real, the results meaningless. The context may be longer than the
     /// instance's.
     ///
     /// # Errors
-    /// If a shape does not fit, or no matrix can take the inputs asked for.
+    /// If a shape does not fit in memory, or no matrix supports the requested inputs.
     pub fn random(
         family: Family,
         instance: &Instance,
@@ -359,8 +359,8 @@ impl Model {
     }
 }
 
-/// The dims of a configuration, by the names that models declare, though not every one declares
-/// all.
+/// The dims of a configuration, by the names that models declare, although not every model declares
+/// all of them.
 pub fn dims(config: &ModelConfig, context: usize) -> BTreeMap<String, u32> {
     let dim = |name: &str, value: usize| (name.to_owned(), u32::try_from(value).unwrap_or(u32::MAX));
     let mut dims = BTreeMap::from([
@@ -404,7 +404,7 @@ struct CheckpointSource<'a> {
     tensors: TensorSet,
     /// Positions of the KV cache.
     context: usize,
-    /// How weights are held; `None`: they are not read.
+    /// How weights are stored; `None`: they are not read.
     read: Option<WeightFormat>,
     loaded: HashMap<String, Weight>,
     conversion: Conversion,

@@ -1,4 +1,4 @@
-//! Random weights for shapes without a checkpoint: to measure, and to compare VMs.
+//! Random weights for shapes without a checkpoint, to measure and to compare VMs.
 
 use amk::Weight;
 use amk::encoding::{BF16, Encoding};

@@ -5,12 +5,12 @@ use amk::layout::{Source, SourceError, WeightRequest};
 use amk::tensor::Inputs;
 use std::collections::BTreeSet;
 
-/// Which matrices of a model take their inputs as asked for.
+/// The matrices of a model that take their inputs in the requested form.
 #[derive(Clone, Default, Debug)]
 pub struct Rounding {
     /// Matrices that do.
     pub matrices: usize,
-    /// Matrices that take theirs in f32, as their encodings have no other products.
+    /// Matrices that take theirs in f32, because their encodings have no other products.
     pub others: usize,
     /// The encodings of these.
     pub encodings: BTreeSet<&'static str>,

@@ -1,5 +1,5 @@
-//! The records of `Token`, `Pos` and `Tensor` for `#[megakernel]`: macros of the same names as the
-//! types, as `#[derive(WeightLayout)]` makes them for structs.
+//! The records of `Token`, `Pos` and `Tensor` for `#[megakernel]`: macros with the same names as
+//! the types, like those that `#[derive(WeightLayout)]` makes for structs.
 
 macro_rules! companion {
     ($dollar:tt $name:ident $hidden:ident $text:literal) => {

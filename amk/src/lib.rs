@@ -81,7 +81,7 @@ pub mod __private {
     pub use inventory;
     use std::any::TypeId;
 
-    /// The type of a function, which no other function has.
+    /// The type of a function, which is unique to it.
     pub fn type_of<F: 'static>(_: &F) -> TypeId {
         TypeId::of::<F>()
     }

@@ -8,7 +8,7 @@ use crate::config::token_ids;
 
 use super::{CheckpointError, json_error};
 
-/// Recommendations of a checkpoint's author (`generation_config.json`). They steer sampling, not
+/// Recommendations of a checkpoint's author (`generation_config.json`). They affect sampling, not
 /// the model.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GenerationDefaults {
@@ -18,7 +18,7 @@ pub struct GenerationDefaults {
     pub do_sample: Option<bool>,
     /// Divides the logits.
     pub temperature: Option<f32>,
-    /// How many of the likeliest tokens to keep; 0 keeps all.
+    /// The number of likeliest tokens to keep; 0 keeps all.
     pub top_k: Option<usize>,
     /// Probability that the kept tokens must reach.
     pub top_p: Option<f32>,

@@ -75,13 +75,13 @@ pub enum CheckpointError {
     /// A weight file is damaged or of an unsupported format.
     #[error(transparent)]
     Format(#[from] FormatError),
-    /// The model is not one that is computed here.
+    /// The model is not supported.
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// The tokenizer cannot be used.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// Text was asked of a checkpoint without a tokenizer.
+    /// Text was requested from a checkpoint without a tokenizer.
     #[error("{}: there is no tokenizer.json, so this checkpoint takes token ids only", path.display())]
     NoTokenizer {
         /// The file or folder.

@@ -1,4 +1,4 @@
-//! Gives the tensors of a folder the names and shapes that pages ask for.
+//! Gives the tensors of a folder the names and shapes that pages expect.
 
 use crate::import::Import;
 use crate::weights::{FormatError, StoredTensor, TensorSet};

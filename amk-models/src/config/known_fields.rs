@@ -1,5 +1,5 @@
-//! Fields of a Hugging Face `config.json` that no model here computes with: those that must be
-//! switched off, and those without effect on the mathematics.
+//! Fields of a Hugging Face `config.json` that no model here uses: those that must be switched off,
+//! and those without effect on the mathematics.
 
 use serde_json::Value;
 

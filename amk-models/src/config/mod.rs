@@ -64,7 +64,7 @@ pub struct ModelConfig {
     pub activation: Activation,
     /// Whether the output projection is the embedding table.
     pub tied_embeddings: bool,
-    /// Dims that only the page has, by name.
+    /// Dims that only this page has, by name.
     pub sizes: BTreeMap<&'static str, usize>,
     /// Numbers of the page, by path.
     pub numbers: BTreeMap<&'static str, f32>,
@@ -72,7 +72,7 @@ pub struct ModelConfig {
     pub flags: BTreeMap<&'static str, bool>,
     /// The flags of each layer, by name.
     pub layer_flags: BTreeMap<&'static str, Vec<bool>>,
-    /// Positions that a layer with a window attends to, if there are such layers and the window is
+    /// Positions that a sliding-window layer attends to, if there are such layers and the window is
     /// shorter than the context.
     pub window: Option<usize>,
     /// Whether norms are stored minus 1.
@@ -85,8 +85,8 @@ pub struct ModelConfig {
     pub bos: Option<u32>,
     /// The tokens that end a text.
     pub eos: Vec<u32>,
-    /// The dtype the checkpoint's author names (`bfloat16`, ..); for information, the tensors know
-    /// their own.
+    /// The dtype named by the checkpoint's author (`bfloat16`, ..); for information only, since
+    /// each tensor has its own.
     pub torch_dtype: Option<String>,
     /// How the weights of a folder are quantised, if they are.
     pub quantization: Option<Quantization>,
@@ -105,7 +105,7 @@ impl ModelConfig {
         Some(Self { import, quantization: None, ..self.clone() })
     }
 
-    /// The rotary embedding of layers with a window.
+    /// The rotary embedding of sliding-window layers.
     pub fn local(&self) -> &Rope {
         self.local_rope.as_ref().unwrap_or(&self.rope)
     }

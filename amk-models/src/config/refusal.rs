@@ -14,7 +14,7 @@ const SHOWN_CHARS: usize = 60;
 pub struct Refusal {
     /// The field, with its path inside nested objects (`rope_scaling.rope_type`).
     pub field: String,
-    /// Its value as the source writes it, shortened; empty when the field is absent.
+    /// Its value as written in the source, shortened; empty if the field is absent.
     pub value: String,
     /// Why.
     pub reason: String,
@@ -49,8 +49,8 @@ impl fmt::Display for Refusal {
     }
 }
 
-/// Fields that a user takes for harmless although nothing here knows them, by their names in
-/// refusals. A field that is known to change the mathematics is refused all the same.
+/// Unknown fields that the user declares harmless, by their names in refusals. A field that is
+/// known to change the mathematics is refused nevertheless.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AllowedFields(BTreeSet<String>);
 
@@ -76,12 +76,12 @@ impl AllowedFields {
     }
 }
 
-/// A config that describes a model this crate does not compute, or no model at all.
+/// A config that describes a model that this crate does not support, or no model at all.
 #[derive(Debug)]
 pub struct ConfigError {
     /// The file.
     pub path: PathBuf,
-    /// Everything that is wrong with it; never empty.
+    /// All defects; never empty.
     pub refusals: Vec<Refusal>,
 }
 

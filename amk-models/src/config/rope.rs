@@ -28,7 +28,8 @@ pub enum RopeScaling {
         /// The factor.
         factor: f64,
     },
-    /// Llama 3.1: low frequencies by a factor, high ones not, a smooth passage between (`llama3`).
+    /// Llama 3.1: low frequencies are stretched by a factor, high ones are not, with a smooth
+    /// transition between (`llama3`).
     Llama3 {
         /// The factor.
         factor: f64,
@@ -67,7 +68,7 @@ pub enum RopeScaling {
         attention_factor: f64,
     },
     /// Each frequency is divided by its own factor, `rotary_dims/2` of them. GGUF files store
-    /// `llama3` scaling so.
+    /// `llama3` scaling in this form.
     Factors(Vec<f32>),
 }
 
@@ -99,11 +100,11 @@ impl RopeScaling {
 }
 
 impl Rope {
-    /// The frequencies and the attention factor for texts of up to `context` positions.
+    /// Returns the frequencies and the attention factor for texts of up to `context` positions.
     ///
-    /// With LongRoPE they depend on it. transformers changes from the short factors to the long
-    /// ones within a text that becomes long, which leaves keys of both in the cache; here, as in
-    /// llama.cpp, a text has one kind of factors.
+    /// With LongRoPE they depend on it. transformers switches from the short factors to the long
+    /// ones within a text that becomes long, which leaves keys of both kinds in the cache; here, as
+    /// in llama.cpp, a text has one kind of factors.
     pub fn frequencies(&self, context: usize) -> RopeFrequencies {
         let mut attention_factor = 1.0;
         let wavelengths = self.position_frequencies();

@@ -20,8 +20,8 @@ pub struct Unsaid {
 }
 
 impl ModelConfig {
-    /// The fields of a `config.json` for this model, with the name of its dtype. They were read
-    /// back and are the same model.
+    /// Returns the fields of a `config.json` for this model, with the name of its dtype. They have
+    /// been read back and describe the same model.
     ///
     /// # Errors
     /// [`Unsaid`], for instance for frequencies with factors, which GGUF files have.

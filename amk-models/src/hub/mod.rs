@@ -25,13 +25,13 @@ use layout::Layout;
 use std::io;
 use std::path::PathBuf;
 
-/// A model of the hub cannot be had.
+/// The reasons why a model on the hub is unavailable.
 #[derive(Debug, thiserror::Error)]
 pub enum HubError {
-    /// The environment names no folder for the cache.
+    /// The environment does not define a folder for the cache.
     #[error("there is no cache folder: set HF_HOME")]
     NoFolder,
-    /// It may not be fetched, and it is not in the cache.
+    /// Downloads are disabled, and it is not in the cache.
     #[error("{model} is not in the cache {}, and {why}", folder.display())]
     NotCached {
         /// The model.
@@ -49,7 +49,7 @@ pub enum HubError {
         /// The requested item.
         what: String,
     },
-    /// The hub does not answer, or not as a hub.
+    /// The hub does not respond, or not as a hub.
     #[error("{what}: {reason}")]
     Unavailable {
         /// The requested item.
@@ -65,13 +65,13 @@ pub enum HubError {
         /// Why.
         source: io::Error,
     },
-    /// A file is another one than the hub lists.
+    /// A file differs from what the hub lists.
     #[error("{file} was damaged on the way: it has not the checksum that the hub names; fetch it again")]
     Damaged {
         /// The file.
         file: String,
     },
-    /// The repository has nothing that can be run, or several things.
+    /// The repository has nothing that can be run, or several candidates.
     #[error("{0}")]
     Choose(String),
 }

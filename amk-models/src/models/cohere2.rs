@@ -63,7 +63,7 @@ pub struct Cohere2 {
     /// Rotary embedding.
     #[layout]
     pub rotary: Rotary,
-    /// Positions that a layer with a window attends to.
+    /// Positions that a sliding-window layer attends to.
     #[dim(WINDOW)]
     pub window: usize,
     /// Factor on the logits.

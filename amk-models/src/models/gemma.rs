@@ -33,7 +33,7 @@ pub struct Gemma {
     /// Rotary embedding.
     #[layout]
     pub rotary: Rotary,
-    /// Factor on the embedding: the root of its length.
+    /// Factor on the embedding: the square root of its length.
     #[param]
     pub embedding_scale: f32,
     /// Factor on the attention scores.

@@ -70,10 +70,10 @@ pub struct Gemma2 {
     /// Rotary embedding.
     #[layout]
     pub rotary: Rotary,
-    /// Positions that a layer with a window attends to.
+    /// Positions that a sliding-window layer attends to.
     #[dim(WINDOW)]
     pub window: usize,
-    /// Factor on the embedding: the root of its length.
+    /// Factor on the embedding: the square root of its length.
     #[param]
     pub embedding_scale: f32,
     /// Bound of the attention scores.

@@ -82,7 +82,7 @@ pub struct Layer {
     /// Projections of attention.
     #[layout]
     pub attn: Attention,
-    /// Norms of queries and keys, head by head.
+    /// Norms of queries and keys, per head.
     #[layout]
     pub heads: HeadNorms,
     /// The MLP.
@@ -108,10 +108,10 @@ pub struct Gemma3 {
     /// Rotary embedding of layers with a window.
     #[layout]
     pub local: Rotary,
-    /// Positions that a layer with a window attends to.
+    /// Positions that a sliding-window layer attends to.
     #[dim(WINDOW)]
     pub window: usize,
-    /// Factor on the embedding: the root of its length.
+    /// Factor on the embedding: the square root of its length.
     #[param]
     pub embedding_scale: f32,
     /// Factor on the attention scores.

@@ -100,7 +100,7 @@ pub struct Layer {
     /// Projections of attention.
     #[layout]
     pub attn: Attention,
-    /// Norms of queries and keys, head by head.
+    /// Norms of queries and keys, per head.
     #[layout]
     pub heads: HeadNorms,
     /// The convolution.

@@ -17,7 +17,7 @@ pub struct Mistral {
     /// Rotary embedding.
     #[layout]
     pub rotary: Rotary,
-    /// Positions that a layer with a window attends to.
+    /// Positions that a sliding-window layer attends to.
     #[dim(WINDOW)]
     pub window: usize,
     /// Factor on the attention scores.

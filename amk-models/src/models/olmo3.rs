@@ -59,7 +59,7 @@ pub struct Olmo3 {
     /// Rotary embedding of layers with a window.
     #[layout]
     pub local: Rotary,
-    /// Positions that a layer with a window attends to.
+    /// Positions that a sliding-window layer attends to.
     #[dim(WINDOW)]
     pub window: usize,
     /// Factor on the attention scores.

@@ -123,7 +123,7 @@ pub struct PreAndPostNorms {
     pub after_mlp: Weight,
 }
 
-/// Norms of queries and keys, head by head.
+/// Norms of queries and keys, per head.
 #[derive(WeightLayout)]
 pub struct HeadNorms {
     /// Query norm.

@@ -1,4 +1,4 @@
-//! Qwen3, dense: queries and keys are normalised head by head.
+//! Qwen3, dense: queries and keys are normalised per head.
 
 use super::kv::KvCache;
 use super::parts::{Attention, Ends, HeadNorms, Mlp, Norms, Rotary};

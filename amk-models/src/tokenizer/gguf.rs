@@ -1,7 +1,7 @@
 //! Builds a tokenizer from the vocabulary inside a GGUF file (ggml, `docs/gguf.md`, "Tokenizer").
 //!
-//! Byte-level BPE (`tokenizer.ggml.model` = `gpt2`) and SentencePiece (`llama`) are built; for
-//! other kinds a `tokenizer.json` next to the file serves.
+//! Byte-level BPE (`tokenizer.ggml.model` = `gpt2`) and SentencePiece (`llama`) are supported; for
+//! other kinds a `tokenizer.json` next to the file is used.
 
 use std::path::Path;
 

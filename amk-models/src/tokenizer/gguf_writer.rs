@@ -10,11 +10,11 @@ use super::pre_tokenizer::{NAMES, pre_tokenizer};
 use super::{SpecialTokens, Tokenizer, TokenizerError};
 
 impl Tokenizer {
-    /// The metadata of a GGUF file for a model with this many embeddings.
+    /// Returns the metadata of a GGUF file for a model with this many embeddings.
     ///
     /// # Errors
-    /// [`TokenizerError::Unwritten`] for another model than byte-level BPE, or one that cuts text
-    /// in a way that GGUF has no known name for.
+    /// [`TokenizerError::Unwritten`] for a model other than byte-level BPE, or one that splits text
+    /// in a way for which GGUF has no known name.
     pub fn to_gguf(&self, vocab_size: usize) -> Result<Vec<(String, Value)>, TokenizerError> {
         let unwritten = |reason: &str| TokenizerError::Unwritten(reason.to_owned());
         let json: Json = serde_json::from_str(&self.to_json()?).map_err(|_| unwritten("it is not JSON"))?;

@@ -36,7 +36,7 @@ pub struct Tokenizer {
 pub enum SpecialTokens {
     /// Add them: for plain text.
     Add,
-    /// Take the text as it is: for a rendered chat template, which contains them.
+    /// Encodes the text as it is: for a rendered chat template, which contains them.
     AsWritten,
 }
 
@@ -57,10 +57,10 @@ pub enum TokenizerError {
     /// Token ids cannot be decoded.
     #[error("these tokens cannot be decoded: {0}")]
     Decode(String),
-    /// The tokenizer has no form in the file that is asked for.
+    /// The tokenizer cannot be expressed in the requested file format.
     #[error("this tokenizer cannot be written: {0}")]
     Unwritten(String),
-    /// The tokenizer knows tokens that the model has no embedding for.
+    /// The tokenizer has tokens for which the model has no embedding.
     #[error("the text contains token {token:?}, number {id}, but the model has only {vocab_size} embeddings")]
     OutsideVocabulary {
         /// The token's text.

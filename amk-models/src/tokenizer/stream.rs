@@ -20,7 +20,7 @@ pub struct TokenStream<'a> {
     /// The last tokens returned, which decide whether the next ones start with a space, then those
     /// held back.
     window: Vec<u32>,
-    /// How many tokens of the window were given out.
+    /// Number of tokens of the window that have been returned.
     given_out: usize,
     /// Whether special tokens have text.
     special: bool,
@@ -37,7 +37,8 @@ impl<'a> TokenStream<'a> {
         Self { special: true, ..self }
     }
 
-    /// The same for a text that continues the one of these tokens: a space at its beginning counts.
+    /// The same for a text that continues the text of these tokens: a space at its beginning
+    /// counts.
     ///
     /// # Errors
     /// [`TokenizerError::Decode`].

@@ -1,5 +1,5 @@
-//! Puts the tensors of a checkpoint in the form of the page: projections that a file holds as one
-//! are taken apart, and rows are ordered as `rope` rotates them.
+//! Puts the tensors of a checkpoint in the form of the page: fused projections are split, and rows
+//! are ordered as `rope` rotates them.
 
 use crate::config::ModelConfig;
 use crate::import::{Pairs, Rows};

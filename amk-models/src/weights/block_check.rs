@@ -1,4 +1,4 @@
-//! Checks that the blocks of a tensor are a weight's.
+//! Checks that the blocks of a tensor can belong to a weight.
 
 use amk::encoding::{BlockError, Encoding};
 

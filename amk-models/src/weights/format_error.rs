@@ -50,7 +50,7 @@ pub enum FormatCause {
         /// Bytes left in the file.
         available: u64,
     },
-    /// The file ends before all that a count or length announces.
+    /// The file ends before the data that a count or length announces.
     #[error("the file is truncated: {what} of {count} needs at least {needed} bytes, {available} are left")]
     TruncatedCount {
         /// The count or length.
@@ -78,7 +78,7 @@ pub enum FormatCause {
         /// The supported ones.
         supported: &'static str,
     },
-    /// A count or length beyond any real file's.
+    /// A count or length beyond that of any real file.
     #[error("{what} is {found}, more than the limit of {limit}")]
     OverLimit {
         /// The counted item.
@@ -102,7 +102,7 @@ pub enum FormatCause {
         /// The code.
         code: u32,
     },
-    /// A header that is not the JSON it must be.
+    /// A header that is not valid JSON of the required form.
     #[error("invalid JSON header: {}", OneLine(&_0.to_string()))]
     Json(serde_json::Error),
     /// Two entries of one name.

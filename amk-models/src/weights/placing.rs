@@ -31,10 +31,10 @@ pub enum NoPlace {
     /// GGUF files have no name for it.
     #[error("a GGUF file of this architecture has no tensor for `{0}`")]
     Gguf(String),
-    /// No GGUF files of the architecture are known.
+    /// The architecture has no known form in GGUF files.
     #[error("GGUF files of `{0}` are not known")]
     NoGguf(&'static str),
-    /// Folders have other names and shapes, which are only read.
+    /// Folders have different names and shapes, which are only supported for reading.
     #[error("folders of `{model_type}` have other names of tensors, which are only read{}", instead(*gguf))]
     Folder {
         /// The `model_type`.
@@ -49,10 +49,10 @@ fn instead(gguf: bool) -> &'static str {
 }
 
 impl FileForm {
-    /// The tensors of a file with all tensors of a checkpoint, in their order.
+    /// Returns the tensors of a file, in order, given all tensors of a checkpoint.
     ///
     /// # Errors
-    /// If the form has no name for a tensor, or its names are only read.
+    /// If the form has no name for a tensor, or its names are only supported for reading.
     pub fn tensors(self, config: &ModelConfig, set: &TensorSet) -> Result<Vec<FileTensor>, NoPlace> {
         let import = config.import;
         if self == Self::Folder && !import.names.is_empty() {

@@ -34,16 +34,15 @@ impl Extent {
 /// The origin of the bytes of a tensor's rows.
 #[derive(Clone, Debug)]
 pub(crate) enum RowSource {
-    /// A file, which has them one after the other.
+    /// A file that stores them one after the other.
     File(Extent),
-    /// A file with the elements in f64, which are rounded to f32 when they are asked for.
+    /// A file with the elements in f64, which are rounded to f32 on demand.
     Doubles(Extent),
-    /// Codes, scales and zeros in tensors of their own, from which rows are made when they are
-    /// asked for.
+    /// Codes, scales and zero points in separate tensors, from which rows are assembled on demand.
     Quantized {
         /// The whole matrix.
         matrix: Arc<Quantized>,
-        /// The row of it that is the first.
+        /// The index of the first row in it.
         first: usize,
     },
 }

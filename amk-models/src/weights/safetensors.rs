@@ -4,9 +4,9 @@
 //! u64 n | n bytes of JSON: {"name": {"dtype", "shape", "data_offsets": [begin, end]}, .., "__metadata__": {..}} | data
 //! ```
 //!
-//! Offsets count from the data. As the format demands, tensors cover the data without holes or
+//! Offsets count from the data. As the format requires, tensors cover the data without gaps or
 //! overlap and no name repeats. The reader is our own because the `safetensors` crate accepts
-//! repeated names and can overflow on hostile offsets; tests hold the two against each other.
+//! repeated names and can overflow on hostile offsets; tests compare the two.
 
 use std::fmt;
 use std::ops::Range;

@@ -26,14 +26,14 @@ pub struct StoredTensor {
     pub(crate) column_order: Option<Arc<[u32]>>,
 }
 
-/// In which order a file holds the rows of a tensor.
+/// The order in which a file stores the rows of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowOrder {
     /// In the model's order.
     Natural,
-    /// Query and key projections of checkpoints that rotate neighbouring elements: within each head
-    /// the two halves of the rotary dimensions are interleaved, because the model rotates element
-    /// `j` with element `j + rotary_dims/2`.
+    /// Query and key projections of checkpoints that rotate adjacent elements: within each head the
+    /// two halves of the rotary dimensions are interleaved, because the model rotates element `j`
+    /// with element `j + rotary_dims/2`.
     InterleavedHalves {
         /// Rows of one head.
         head_dim: usize,
@@ -59,7 +59,7 @@ impl RowOrder {
     }
 }
 
-/// How far encoded elements are from the exact ones.
+/// The deviation of encoded elements from the exact ones.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Deviation {
     /// Sum of the squares of the differences.
@@ -84,7 +84,7 @@ impl Deviation {
         self.total += other.total;
     }
 
-    /// The rms of the differences divided by the rms of the elements; 0 for no elements.
+    /// The rms of the differences divided by the rms of the elements; 0 if there are no elements.
     pub fn relative(&self) -> f64 {
         if self.total == 0.0 { 0.0 } else { (self.error / self.total).sqrt() }
     }
@@ -101,11 +101,11 @@ impl StoredTensor {
         self.stored_type
     }
 
-    /// How its elements are encoded.
+    /// The encoding of its elements.
     ///
     /// # Panics
-    /// For [`StoredType::Other`], which [`TensorSet::claim`](super::TensorSet::claim) never hands
-    /// out.
+    /// For [`StoredType::Other`], which [`TensorSet::claim`](super::TensorSet::claim) never
+    /// returns.
     pub fn encoding(&self) -> &'static Encoding {
         let encoding = self.stored_type.encoding();
         encoding.unwrap_or_else(|| panic!("`{}` is stored as {}, which is not decoded", self.name, self.stored_type))
@@ -190,11 +190,11 @@ impl StoredTensor {
         }
     }
 
-    /// Decodes the rows `rows` into `out` as f32, in the model's order of rows and columns. Exact:
-    /// every encoding's values are computed in f32 as it defines them.
+    /// Decodes the rows `rows` into `out` as f32, in the model's order of rows and columns. This is
+    /// exact: every encoding's values are computed in f32 as it defines them.
     ///
     /// # Panics
-    /// If `rows` leaves the tensor, when `out` is not `rows.len() * row_len()` long, or as
+    /// If `rows` exceeds the tensor, or `out` is not `rows.len() * row_len()` long, and as for
     /// [`Self::encoding`].
     pub fn decode_rows(&self, rows: Range<usize>, out: &mut [f32]) {
         let row_len = self.row_len();

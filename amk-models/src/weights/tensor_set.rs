@@ -27,10 +27,10 @@ pub struct TensorSet {
     pub(crate) without_prefix: Option<&'static str>,
 }
 
-/// A checkpoint's tensors do not fit the model's layout.
+/// The reasons why a checkpoint's tensors do not fit the model's layout.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum TensorError {
-    /// The layout names a tensor the checkpoint does not have.
+    /// The layout names a tensor that the checkpoint does not have.
     #[error("tensor `{name}` is missing{}", looked_for(written.as_ref()))]
     Missing {
         /// Its name.
@@ -56,7 +56,7 @@ pub enum TensorError {
         /// How it is stored.
         found: StoredType,
     },
-    /// The checkpoint has tensors the model does not use.
+    /// The checkpoint has tensors that the model does not use.
     #[error("{} the model does not use: {}", count(names.len()), listed(names))]
     Unused {
         /// Their names, sorted.

@@ -1,4 +1,4 @@
-//! The VM of programs with rows: a launch a step.
+//! The VM of programs with rows: one launch per step.
 
 mod alone;
 mod narrow;
@@ -52,7 +52,7 @@ pub struct RowsVm {
     alone: Option<Width>,
     /// Whether such steps nevertheless run the program of several rows.
     keeps_alike: bool,
-    /// Room for the logits of as many wanted rows as a step had yet.
+    /// A buffer for the logits of as many wanted rows as a step has had so far.
     logits: CudaSlice<f32>,
     /// The logits of the wanted rows of the last step, if requested. It may be longer than they
     /// are.

@@ -1,4 +1,4 @@
-//! Where the time goes until a VM is ready.
+//! Breakdown of the time until a VM is ready.
 
 use std::time::{Duration, Instant};
 

@@ -75,7 +75,8 @@ const SM_90: (&str, (u32, u32)) = ("sm_90a", (9, 0));
 const SM_100: (&str, (u32, u32)) = ("sm_100a", (10, 0));
 const SM_120: (&str, (u32, u32)) = ("sm_120a", (12, 0));
 
-/// The supported GPUs. The H100 and the H200 have been run on; the sources compile for the others.
+/// The supported GPUs. amk has been run on the H100 and the H200; the sources compile for the
+/// others.
 pub const TARGETS: [GpuTarget; 9] = [
     target("a100", SM_80, 108, 163, 2039.0, 4),
     target("a10g", SM_86, 80, 99, 600.0, 2),

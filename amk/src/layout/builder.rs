@@ -6,8 +6,8 @@ use amk_ir::DType;
 use amk_ir::expr::Expr;
 use std::collections::BTreeMap;
 
-/// Where a [`Builder`] gets weights, tables, parameters and flags. Paths start at the struct:
-/// `layers[3].attn.q`.
+/// The source of weights, tables, parameters and flags for a [`Builder`]. Paths start at the
+/// struct: `layers[3].attn.q`.
 pub trait Source {
     /// Returns a tensor of the checkpoint.
     ///
@@ -112,7 +112,7 @@ pub struct Builder<'s> {
 /// Fills a layout from a source, for these dims.
 ///
 /// # Errors
-/// Fields that the source lacks, or has in another shape.
+/// Fields that the source lacks, or has in a different shape.
 pub fn build<T: WeightLayout>(dims: &BTreeMap<String, u32>, source: &mut dyn Source) -> Result<T, BuildError> {
     T::build(&mut Builder { source, dims, path: String::new(), indices: Vec::new() })
 }

@@ -22,13 +22,13 @@ pub enum Leaf<'a> {
     Flag(bool),
 }
 
-/// Sees every leaf of a layout with its path: `w.layers[3].attn.q`.
+/// Visits every leaf of a layout with its path: `w.layers[3].attn.q`.
 pub struct Visitor<'v, 'a> {
     see: &'v mut dyn FnMut(&str, Leaf<'a>),
     path: String,
 }
 
-/// Shows every leaf of `layout` to `see`, under paths that start with `root`.
+/// Calls `see` with every leaf of `layout`, under paths that start with `root`.
 pub fn visit<'a, T: WeightLayout>(root: &str, layout: &'a T, mut see: impl FnMut(&str, Leaf<'a>)) {
     layout.visit(&mut Visitor { see: &mut see, path: root.to_owned() });
 }

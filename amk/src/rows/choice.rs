@@ -58,7 +58,7 @@ pub struct LogitChange {
 }
 
 impl LogitChange {
-    /// A change that leaves the logit as it is.
+    /// A change that has no effect on the logit.
     pub const fn none(token: Token) -> Self {
         Self { token, repetition: 1.0, penalty: 0.0, bias: 0.0 }
     }

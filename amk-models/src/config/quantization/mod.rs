@@ -1,7 +1,7 @@
 //! How the weights of a folder are quantised: the `quantization_config` of its config.
 //!
-//! Whatever changes the weights is read or refused. Quantised activations are a matter of speed:
-//! they are noted, and inputs stay as they are.
+//! Anything that changes the weights is read or refused. Quantised activations only affect speed:
+//! they are noted, and inputs are not quantised.
 
 mod compressed_tensors;
 
@@ -51,7 +51,7 @@ pub struct Gptq {
     pub zeros_less_one: bool,
 }
 
-/// Which elements of a matrix share a scale.
+/// The elements of a matrix that share a scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strategy {
     /// All.

@@ -1,4 +1,4 @@
-//! A reading position in a GGUF file that cannot leave it.
+//! A reading position that stays within a GGUF file.
 
 use super::super::{FormatCause, FormatError, MappedFile};
 

@@ -1,4 +1,4 @@
-//! Small integers, or fp8, of a matrix as a tensor has them.
+//! Small integers, or fp8, of a matrix as a tensor stores them.
 
 use super::super::row_source::Extent;
 
@@ -14,7 +14,7 @@ pub(crate) struct Codes {
 /// How codes are packed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Packing {
-    /// A byte each, to which `plus` is added: half of their number for signed integers.
+    /// A byte each, to which `plus` is added: half of the range for signed integers.
     Bytes {
         /// The number added.
         plus: u8,

@@ -2,13 +2,14 @@
 //!
 //! | part | GPTQ | AWQ |
 //! |---|---|---|
-//! | `qweight` | I32 `[K / per, N]`: `per` inputs a word | I32 `[K, N / 8]`: eight outputs a word |
+//! | `qweight` | I32 `[K / per, N]`: `per` inputs per word | I32 `[K, N / 8]`: eight outputs per word |
 //! | `qzeros` | I32 `[G, N / per]` | I32 `[G, N / 8]` |
 //! | `scales` | float `[G, N]` | the same |
-//! | `g_idx` | I32 `[K]`: each input's group; may be absent | - |
+//! | `g_idx` | I32 `[K]`: the group of each input; may be absent | - |
 //!
-//! for `N` outputs and `K` inputs in `G` groups, `per = 32 / bits`. GPTQ's first format has zeros
-//! less 1, subtracted from whole words. AWQ's outputs are in the order 0, 2, 4, 6, 1, 3, 5, 7.
+//! for `N` outputs and `K` inputs in `G` groups, `per = 32 / bits`. GPTQ's original format stores
+//! zero points minus 1, subtracted from whole words. AWQ's outputs are in the order 0, 2, 4, 6, 1, 3,
+//! 5, 7.
 
 use super::super::{FormatError, StoredTensor, TensorSet};
 use super::codes::{Codes, IN_ORDER, Packing};

@@ -2,7 +2,7 @@
 //!
 //! | part | |
 //! |---|---|
-//! | `weight_packed` | U8 `[N, K / 2]`: two e2m1 floats a byte, the first in its lower half |
+//! | `weight_packed` | U8 `[N, K / 2]`: two e2m1 floats per byte, the first in the lower half |
 //! | `weight_scale` | U8 `[N, K / 32]`: exponents of two, plus 127 |
 //!
 //! A block of the encoding has the same numbers; its lower halves are the first 16 elements.

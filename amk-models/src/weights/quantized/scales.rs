@@ -1,4 +1,4 @@
-//! Scales of a matrix as a tensor has them.
+//! Scales of a matrix as a tensor stores them.
 
 use amk::ir::DType;
 

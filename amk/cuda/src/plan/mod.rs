@@ -54,11 +54,11 @@ use std::ops::Range;
 /// Rows of a weight tile. The last one of a projection may have fewer.
 pub const UNIT: u32 = 8;
 
-/// The function has a form that the device code does not compute.
+/// The device code does not support a form of the function.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the CUDA VM cannot run this: {what}, at `{at}`; the CPU VM computes it")]
 pub struct Unsupported {
-    /// The form that was found, or the one that is required.
+    /// The form found, or the form required.
     pub what: String,
     /// The call.
     pub at: String,
@@ -69,7 +69,7 @@ pub struct Unsupported {
 pub struct Sizes {
     /// Logits.
     pub vocab: u32,
-    /// Rows of the smallest table that tokens index: a token is below.
+    /// Number of rows of the smallest table that tokens index: a token must be below it.
     pub tokens: u32,
     /// Positions of the context.
     pub context: u32,
@@ -291,7 +291,7 @@ impl Plan {
         Some(self.phases.get(*phase)?.kind().piece(self, work)?.bytes())
     }
 
-    /// The most rows of a step; `None`: a step is one call of the function.
+    /// Maximum number of rows in a step; `None`: a step is one call of the function.
     pub fn rows(&self) -> Option<u32> {
         self.schedule.rows.map(|rows| rows.most)
     }
@@ -329,7 +329,7 @@ impl Plan {
         is_wide(&self.schedule)
     }
 
-    /// Units of rows that a narrow step of rows reduces together at most.
+    /// Maximum number of units of rows that a narrow step of rows reduces together.
     pub fn row_units(&self) -> u32 {
         RingMemory::of(self).row_units
     }

@@ -78,7 +78,7 @@ impl Phase {
         (self.kind() as &dyn Any).downcast_ref()
     }
 
-    /// The phase of calls by their generic bodies, if it is one.
+    /// The phase of calls with generic bodies, if it is one.
     pub fn generic(&self) -> Option<&Generic> {
         self.as_kind()
     }

@@ -24,8 +24,8 @@ pub struct Planner<'a> {
     pub plan: Plan,
     /// Bytes of the tape of each worker so far.
     pub tape: Vec<u64>,
-    /// Bytes of weights that each worker reads so far: its tape's, unless workers share them
-    /// otherwise.
+    /// Bytes of weights that each worker reads so far: its tape's, unless workers share them in
+    /// another way.
     pub load: Vec<u64>,
     /// Each worker's rows of the logits.
     pub rows: Vec<Range<u32>>,
@@ -143,7 +143,7 @@ impl<'a> Planner<'a> {
         }))
     }
 
-    /// Adds a buffer; its name grows until it is new.
+    /// Adds a buffer; its name is extended until it is unique.
     pub fn buffer(
         &mut self,
         name: &str,

@@ -19,7 +19,7 @@ pub enum VmError {
     /// An instruction of the program is not linked.
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// The program does not call a function as it is.
+    /// A call in the program does not match its function.
     #[error("{0}")]
     Unfit(Box<Message>),
     /// This VM does not support a use of a buffer.
@@ -38,7 +38,7 @@ pub enum VmError {
         /// The buffer's name.
         buffer: String,
     },
-    /// The tensor bound to a buffer has another shape.
+    /// The tensor bound to a buffer has a different shape.
     #[error("`{}` has shape {expected:?}, but shape {found:?} is bound to it", Shown(buffer))]
     Misshaped {
         /// The buffer's name.
@@ -48,7 +48,7 @@ pub enum VmError {
         /// The bound tensor's.
         found: Vec<usize>,
     },
-    /// A bound layout has another constant than the program.
+    /// A bound layout has a different constant than the program.
     #[error(transparent)]
     Constant(#[from] OtherConstant),
     /// The buffers do not fit into memory.
@@ -73,7 +73,7 @@ pub enum VmError {
         /// The kind of input given.
         wanted: &'static str,
     },
-    /// The program has no state of tokens of this name.
+    /// The program has no token state of this name.
     #[error("the program keeps no tokens in a state `{}`", Shown(state))]
     NoTokens {
         /// The name.
@@ -225,7 +225,7 @@ impl fmt::Display for Breach {
     }
 }
 
-/// A wait that was not met before the deadline.
+/// A wait that was not satisfied before the deadline.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stall {
     /// Who waited.

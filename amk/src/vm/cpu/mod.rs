@@ -76,7 +76,7 @@ impl Default for Options {
 pub enum Mode {
     /// One thread a worker.
     Threads,
-    /// One thread a worker, with delays at random.
+    /// One thread per worker, with random delays.
     Delayed {
         /// Seed of the delays.
         seed: u64,
@@ -296,7 +296,7 @@ impl Vm {
         Ok(())
     }
 
-    /// A state of tokens as it is now.
+    /// The current tokens of a state.
     pub fn tokens(&self, name: &str) -> Option<Vec<Token>> {
         // SAFETY: no worker runs now.
         self.tokens_of(name).map(|(_, area)| unsafe { area.load_words(Moment::REST) }.into_iter().map(Token).collect())
@@ -312,7 +312,7 @@ impl Vm {
         }
     }
 
-    /// A copy of a state as it is now: `kv.layers[3].k`.
+    /// A copy of the current state: `kv.layers[3].k`.
     pub fn state(&self, name: &str) -> Option<State> {
         let index = self.program().buffers.iter().position(|buffer| buffer.name == name)?;
         match self.engine.plan.memory.bound(BufferId::from(index)) {

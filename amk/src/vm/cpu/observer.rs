@@ -3,7 +3,7 @@
 use crate::registry::Argument;
 use amk_ir::TaskId;
 
-/// Sees calls while a program runs. Workers call it at the same time, in the order in which each
+/// Sees calls while a program runs. Workers call it concurrently, each in the order in which it
 /// runs its tasks; a step waits for it.
 pub trait Observer: Send + Sync {
     /// A call is about to run.

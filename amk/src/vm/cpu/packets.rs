@@ -2,7 +2,7 @@
 //! of its packets waits.
 //!
 //! A packet's reader waits for the epoch in each word. In an accepted program a word is written
-//! once a step and before (in eager order) it is read, so waiting for the words is waiting for
+//! once per step and before (in eager order) it is read, so waiting for the words is waiting for
 //! their writers' tasks.
 
 use super::plan::WaitPlan;

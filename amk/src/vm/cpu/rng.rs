@@ -1,4 +1,4 @@
-//! A small generator of random numbers: the same sequence on every machine.
+//! A small random number generator with the same sequence on every machine.
 
 /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014).
 pub(super) struct Rng(u64);
