@@ -37,8 +37,8 @@ pub enum Holds {
         /// The entries of a row of the table differ.
         distinct: bool,
     },
-    /// Entries increase from 0 to `total` (CSR's `indptr`): entry `n` is the start of the rows of
-    /// group `n`.
+    /// Entries are non-decreasing from 0 to `total` (CSR's `indptr`): entry `n` is the start of the
+    /// rows of group `n`.
     Splits {
         /// The last entry.
         total: u32,
