@@ -103,10 +103,11 @@ itself. With the structs in it, it has 65536 fields at most."#,
 depend on values: `let`, assignments to variables, calls of instructions, `for` over
 dims and layouts, `if` on flags, blocks. Not: `while`, `loop`, `match`, `return`,
 `break`, items, macros, variables without a value, attributes such as `#[cfg]`, and
-calls whose result is dropped although it is all that they write.
+calls whose result is dropped although it is all that they write. At most 32 loops and
+branches are within each other; an `else if` is within its `if`.
 
     while norm(&x) > 1.0 { .. }                             // AMK0910
-    for l in 0..LAYERS { .. }                               // accepted"#,
+    for l in 0..w.layers.len() { .. }                       // accepted"#,
     },
     Page {
         code: 911,
@@ -126,11 +127,13 @@ middle.
         title: "the head of a loop",
         text: r#"A loop runs over a range from 0 to a dim, or over a list of a layout:
 
-    for l in 0..LAYERS { let lw = &w.layers[l]; .. }
+    for l in 0..w.layers.len() { let lw = &w.layers[l]; .. }
     for lw in &w.layers { .. }
     for (l, (lw, cache)) in w.layers.iter().zip(&mut kv.layers).enumerate() { .. }
 
-For another start compute with the index: `w.layers[l + 1]`."#,
+For another start compute with the index: `w.layers[l + 1]`. The function also runs by
+itself, so for `0..LAYERS` it needs a constant `LAYERS` of the dim's value in its
+scope; a field with `#[dim(LAYERS)]` or the length of a list needs none."#,
     },
     Page {
         code: 913,

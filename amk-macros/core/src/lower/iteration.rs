@@ -21,17 +21,22 @@ enum Iteration {
     Zip(Box<Self>, Box<Self>),
 }
 
-const FORMS: &str = "write `0..LAYERS`, `w.layers.iter()`, `&mut kv.layers`, with `.zip(..)` and `.enumerate()`";
+const FORMS: &str =
+    "write `0..w.layers.len()`, `w.layers.iter()`, `&mut kv.layers`, with `.zip(..)` and `.enumerate()`";
 
 impl Lowering<'_> {
     pub(super) fn repeat(&mut self, repeat: &ExprForLoop) {
         if let Some(label) = &repeat.label {
             self.report("AMK0912", label, "a label on a loop", "remove it: there is no `break` to need it");
         }
+        if self.too_deep(repeat.for_token) {
+            return;
+        }
         let iteration = self.iteration(&repeat.expr);
         let extent = iteration.as_ref().map(Iteration::extent);
         let index = self.fresh_index(&repeat.pat, iteration.as_ref());
         self.indices.push(index.clone());
+        self.depth += 1;
         let (body, ()) = self.nested(|inner| {
             match &iteration {
                 Some(iteration) => inner.bind_loop(&repeat.pat, iteration, &index),
@@ -39,6 +44,7 @@ impl Lowering<'_> {
             }
             inner.block(&repeat.body, &Dest::Nothing);
         });
+        self.depth -= 1;
         self.indices.pop();
         if let Some(extent) = extent {
             self.nodes.push(Node::Loop { index, extent, body });

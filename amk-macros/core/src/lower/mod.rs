@@ -114,6 +114,9 @@ pub(crate) fn lower(
     Some(LoweredFunction { graph, sites, used_dims })
 }
 
+/// Loops and branches within each other at most: a deeper graph is not read back from JSON.
+const DEEPEST: usize = 32;
+
 struct Lowering<'a> {
     attribute: &'a KernelAttribute,
     records: &'a BTreeMap<String, Record>,
@@ -128,6 +131,8 @@ struct Lowering<'a> {
     indices: Vec<String>,
     /// The statements so far of the innermost block.
     nodes: Vec<Node>,
+    /// Loops and branches around it.
+    depth: usize,
     signatures: Vec<Signature>,
     sites: Vec<Site>,
     /// How many of the sites are calls.
@@ -158,6 +163,7 @@ impl<'a> Lowering<'a> {
             scopes: vec![HashMap::new()],
             indices: Vec::new(),
             nodes: Vec::new(),
+            depth: 0,
             signatures: Vec::new(),
             sites: Vec::new(),
             calls: 0,
@@ -199,6 +205,16 @@ impl<'a> Lowering<'a> {
         if let Some(scope) = self.scopes.last_mut() {
             scope.insert(name.to_string(), item);
         }
+    }
+
+    /// Whether a loop or branch is within too many others, which is reported.
+    fn too_deep(&mut self, at: impl ToTokens) -> bool {
+        let deep = self.depth == DEEPEST;
+        if deep {
+            let headline = format!("more than {DEEPEST} loops and branches within each other");
+            self.report("AMK0910", at, headline, "put some of them behind the others; an `else if` is within its `if`");
+        }
+        deep
     }
 
     /// Runs `inner` in a new scope and returns its statements instead of adding them.

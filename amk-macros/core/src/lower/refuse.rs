@@ -9,9 +9,11 @@ use syn::{BinOp, Expr, Item, Macro, Path};
 pub(super) fn expression(expr: &Expr) -> (&'static str, String, String) {
     let (code, what, help) = match expr {
         Expr::While(_) => {
-            ("AMK0910", "the graph cannot know how often a `while` loop runs", "write `for l in 0..LAYERS`")
+            ("AMK0910", "the graph cannot know how often a `while` loop runs", "write `for l in 0..w.layers.len()`")
         }
-        Expr::Loop(_) => ("AMK0910", "the graph cannot know how often a `loop` runs", "write `for l in 0..LAYERS`"),
+        Expr::Loop(_) => {
+            ("AMK0910", "the graph cannot know how often a `loop` runs", "write `for l in 0..w.layers.len()`")
+        }
         Expr::ForLoop(_) => ("AMK0910", "a `for` loop has no value to use here", "write the loop as a statement"),
         Expr::Match(_) => (
             "AMK0910",
@@ -62,7 +64,9 @@ pub(super) fn expression(expr: &Expr) -> (&'static str, String, String) {
         }
         Expr::Struct(_) => ("AMK0911", "a graph does not make structs", "use tuples and variables"),
         Expr::Array(_) | Expr::Repeat(_) => ("AMK0911", "a graph does not make arrays", "use tuples and variables"),
-        Expr::Range(_) => ("AMK0911", "a range stands in the head of a `for` loop only", "write `for l in 0..LAYERS`"),
+        Expr::Range(_) => {
+            ("AMK0911", "a range stands in the head of a `for` loop only", "write `for l in 0..w.layers.len()`")
+        }
         Expr::Unsafe(_) => ("AMK0911", "a megakernel takes no `unsafe` block", "keep unsafe code in the instructions"),
         Expr::Async(_) | Expr::Await(_) => {
             ("AMK0911", "a graph has no `async`: what waits for what is derived", "write the call itself")
@@ -105,7 +109,7 @@ pub(super) fn callee(kind: Callee, path: &Path) -> Diagnostic {
         ),
         Callee::Itself => (
             format!("`{name}` calls itself: a graph has no recursion"),
-            "write a loop with a known number of rounds: `for l in 0..LAYERS { .. }`",
+            "write a loop with a known number of rounds: `for l in 0..w.layers.len() { .. }`",
         ),
         Callee::Constructor => (
             format!("`{name}` makes a value that a graph does not have"),

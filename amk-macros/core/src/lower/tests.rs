@@ -125,6 +125,37 @@ fn arguments_come_before_calls_and_names_stay_apart() {
     );
 }
 
+/// What is accepted is read back, from JSON by the annotated crate and from text.
+#[test]
+fn loops_and_branches_nest_in_bounds() {
+    let loops = |depth: usize| {
+        let nest = |inner, at| {
+            let index = quote::format_ident!("i{at}");
+            quote!(for #index in 0..L { #inner })
+        };
+        let nest = (0..depth).fold(quote!(y = add(&y, x);), nest);
+        quote!(let mut y = add(x, x); #nest y)
+    };
+    let branches = |depth: usize| {
+        let chain = (0..depth).fold(
+            quote!({
+                y = add(&y, x);
+            }),
+            |otherwise, _| quote!(if w.tied {} else #otherwise),
+        );
+        quote!(let mut y = add(x, x); #chain y)
+    };
+    for body in [loops(DEEPEST), branches(DEEPEST)] {
+        let graph = lowered(quote!(), body).unwrap_or_else(|messages| panic!("{messages:#?}")).graph;
+        let json = serde_json::to_string(&graph).expect("JSON");
+        assert!(serde_json::from_str::<Graph>(&json).expect("it should be read back") == graph);
+        assert!(amk_ir::text::parse_graph(&graph.to_string()).expect("it should be read back") == graph);
+    }
+    for body in [loops(DEEPEST + 1), branches(DEEPEST + 1)] {
+        assert_eq!(codes(body), ["AMK0910"]);
+    }
+}
+
 #[test]
 fn an_empty_statement_is_nothing() {
     let lines = graph(quote! { ;; let h = add(x, x);; h });
