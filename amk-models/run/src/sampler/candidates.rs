@@ -18,8 +18,8 @@ impl Candidates {
     pub(super) fn new(logits: &[f32], likeliest: u32, temperature: f32) -> Self {
         let highest = logits[likeliest as usize];
         let weighted = (0..).zip(logits).map(|(id, logit)| (id, (logit - highest) / temperature));
-        // A tiny temperature gives the likeliest token 0, not NaN, and every other token -inf, which
-        // then never wins.
+        // A tiny temperature gives the likeliest token 0, not NaN, and every other token -inf,
+        // which then never wins.
         Self { tokens: weighted.filter(|(_, log_weight)| !log_weight.is_nan()).collect() }
     }
 

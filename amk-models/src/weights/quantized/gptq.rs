@@ -8,8 +8,8 @@
 //! | `g_idx` | I32 `[K]`: the group of each input; may be absent | - |
 //!
 //! for `N` outputs and `K` inputs in `G` groups, `per = 32 / bits`. GPTQ's original format stores
-//! zero points minus 1, subtracted from whole words. AWQ's outputs are in the order 0, 2, 4, 6, 1, 3,
-//! 5, 7.
+//! zero points minus 1, subtracted from whole words. AWQ's outputs are in the order 0, 2, 4, 6, 1,
+//! 3, 5, 7.
 
 use super::super::{FormatError, StoredTensor, TensorSet};
 use super::codes::{Codes, IN_ORDER, Packing};
