@@ -180,12 +180,15 @@ fn attention_of_two_kinds_is_the_sum_over_the_positions() {
 /// Where the scratch has no room for the turns of all rows: `row_scratch` beside a short ring.
 #[test]
 fn attention_beside_a_short_ring_is_the_sum_over_the_positions() {
-    for (rows, packets) in [("8", "1"), ("8", "0"), ("16", "1")] {
-        for heads in [heads(128, 4), heads(256, 2), capped(64, 3)] {
-            let scratch = row_scratch(rows.parse().expect("a number"), 2);
-            if attention_beside(scratch, rows, "0", (packets, "2"), heads).is_none() {
-                return;
-            }
+    let forms = [("8", "1"), ("8", "0"), ("16", "1")];
+    let common = [heads(128, 4), heads(256, 2), capped(64, 3)];
+    let all = forms.into_iter().flat_map(|form| common.map(|heads| (form, heads)));
+    // Few warps join their outputs, which are no whole number of warps' pairs.
+    let odd = [heads(112, 3), heads(48, 7), heads(80, 7)].map(|heads| (("8", "1"), heads));
+    for ((rows, packets), heads) in all.chain(odd) {
+        let scratch = row_scratch(rows.parse().expect("a number"), 2);
+        if attention_beside(scratch, rows, "0", (packets, "2"), heads).is_none() {
+            return;
         }
     }
 }
@@ -416,6 +419,7 @@ fn deliveries_are_sums_of_parts_that_change_as_the_record_says() {
             ("AMK_SUMS", sums),
             ("AMK_SPLIT_K", split),
             ("AMK_SHARED_COLUMNS", if ["24", "100"].contains(&rows) { "1" } else { "0" }),
+            ("AMK_HELD_BY_UNITS", if rows == "150" { "1" } else { "0" }),
             ("AMK_EMBEDDING_SCALE", "1.25f"),
             ("AMK_SUMMANDS", "1"),
             ("AMK_BIASES", "1"),
@@ -476,6 +480,7 @@ fn parts_of_a_norm_are_the_norm() {
         ("12", "0", "0"),
         ("24", "0", "0"),
         ("48", "0", "0"),
+        ("100", "0", "0"),
     ];
     for (rows, packets, sums) in [("0", "0", "0"), ("0", "0", "1")].into_iter().chain(of_rows) {
         let defines = [("AMK_ROWS", rows), ("AMK_ROW_PACKETS", packets), wide(rows, packets), ("AMK_SUMS", sums)];

@@ -40,7 +40,10 @@ static u32 output(u32 row, u32 pair) {
 #endif
     return *place(OUTPUT, pair, row);
 }
-static float& held(u32 row, u32 i) { return shared.residual[row * OWN_ROWS + i]; }
+static float& held(u32 row, u32 i) {
+    const Worker w = any_worker();
+    return held_at(w, row, i);
+}
 constexpr u32 PER_PLACE = 4;
 template <class N> constexpr auto PART = norm_rows<N>;
 #else

@@ -38,7 +38,7 @@ impl Lift {
         let Some(rows) = schedule.rows else { return Ok(None) };
         let refuse = |headline, help: &str| Err(GraphError::new("AMK0611", headline, help));
         if rows.most == 0 || rows.most > MOST_ROWS {
-            let help = format!("give it 1 to {MOST_ROWS}: `rows = 64`");
+            let help = format!("give it 1 to {MOST_ROWS}: `rows(most = 64)`");
             return refuse(format!("the schedule has steps of {} rows", rows.most), &help);
         }
         if rows.block == Some(0) {

@@ -341,7 +341,11 @@ fn capacity(capacity: Capacity, names: Names<'_>) -> Words {
         Capacity::Workers { needed, available } => {
             let headline = format!("{needed} workers must be resident, the target has {available}");
             let note = "a worker that is not resident never runs its queue, and others wait for it".into();
-            (headline, vec![note], format!("schedule for {available} workers"))
+            let help = match available {
+                0 => "give the target at least one worker".into(),
+                _ => format!("schedule for {available} workers"),
+            };
+            (headline, vec![note], help)
         }
         Capacity::Local { task, needed, available } => {
             let headline =

@@ -437,12 +437,16 @@ AMK_DEVICE void attend_share(Worker& w, const Record& r, const RowShare<A>& s, b
 template <class A> AMK_DEVICE void join_shares(Worker& w, const Record& r, const Waves<A>& waves) {
     constexpr u32 PAIRS = Waves<A>::FLOATS / 2, SHARES = Waves<A>::SHARES,
                   LANES = SHARES < 4 ? SHARES : 4, EACH = SHARES / LANES;
-    static_assert(PAIRS * LANES % 32 == 0, "a warp joins in all of its lanes, or in none");
-    const u32 first = w.lane % LANES;
+    // All lanes of a warp join together. Where the last ones have no pair, they take the last pair.
+    constexpr bool WHOLE = PAIRS * LANES % 32 == 0;
+    constexpr u32 OF_WARP = 32 / LANES;
+    const u32 first = w.lane % LANES, pairs = waves.rows * PAIRS,
+              end = (pairs + OF_WARP - 1) / OF_WARP * OF_WARP;
 #pragma unroll 1
-    for (u32 i = w.thread() / LANES; any(i < waves.rows * PAIRS); i += AMK_WARPS * 32 / LANES) {
-        const u32 own = i / PAIRS, row = waves.row(own), pair = i % PAIRS,
-                  head = pair / (A::HEAD_DIM / 2), d = pair % (A::HEAD_DIM / 2) * 2;
+    for (u32 n = w.thread() / LANES; any(n < end); n += AMK_WARPS * OF_WARP) {
+        const u32 i = WHOLE ? n : min(n, pairs - 1), own = i / PAIRS, row = waves.row(own),
+                  pair = i % PAIRS, head = pair / (A::HEAD_DIM / 2),
+                  d = pair % (A::HEAD_DIM / 2) * 2;
         const u32 from = w.row_scratch() + (own * SHARES * PAIRS + pair) * 8;
         float2 of[EACH], its[EACH]; // maxima and sums; outputs
         Merged m;
@@ -462,7 +466,7 @@ template <class A> AMK_DEVICE void join_shares(Worker& w, const Record& r, const
         for (u32 k = 1; k < LANES; k *= 2)
             m.sum += __shfl_xor_sync(~0u, m.sum, k), m.o.x += __shfl_xor_sync(~0u, m.o.x, k),
                 m.o.y += __shfl_xor_sync(~0u, m.o.y, k);
-        if (first) continue;
+        if (first || (!WHOLE && n >= pairs)) continue;
         const float scale = m.scale<A>();
         const u32 place = (r.row * A::GROUP + head) * A::SPLITS + split_of<A>(r.aux, row);
         const float2 y = make_float2(m.o.x * scale, m.o.y * scale);

@@ -46,7 +46,7 @@ template <u32 OUTPUT> struct PairOutput {
         if (OUTPUT != OUT_LOGITS) return;
         stride = w.p.logit_stride, plain = w.p.logits + of * stride + r.row + row;
     }
-    AMK_DEVICE float2 residual(u32 by) const { return *(const float2*)(held + by * OWN_ROWS); }
+    AMK_DEVICE float2 residual(u32 by) const { return *(const float2*)(held + by * HELD_APART); }
     // The elements of the products `y`, but for gates, which take pairs. `before`: the residual.
     AMK_DEVICE float2 finish(u32 by, float2 y, float2 before) const {
         if (OUTPUT != OUT_SUMS && (g.flags & GEMV_BIAS)) y.x += bias.x, y.y += bias.y;
@@ -58,7 +58,7 @@ template <u32 OUTPUT> struct PairOutput {
 #endif
         if (OUTPUT == OUT_RESIDUAL) {
             y.x += before.x, y.y += before.y;
-            *(float2*)(held + by * OWN_ROWS) = y;
+            *(float2*)(held + by * HELD_APART) = y;
         }
         if (PLAIN) *(float2*)(plain + by * stride) = y;
         return y;

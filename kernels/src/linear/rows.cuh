@@ -18,13 +18,22 @@ constexpr u32 UNIT_SUMS = SETS * 128;        // bytes of a warp's sums of a unit
 constexpr u32 OWN_ROWS = (AMK_ROWS + BLOCK_ROWS - 1) / BLOCK_ROWS * MAX_STEP_OWN;
 
 // The residual of the rows of the model that each worker owns, for a block of rows, where the
-// shared memory is too small for it. No worker reads that of another.
+// shared memory is too small for it. No worker reads that of another. A warp that adds to it from
+// its registers has a unit's rows for some rows of the step: where most do, these lie side by side.
+#if AMK_HELD_BY_UNITS
+__device__ float residuals[AMK_WORKERS][OWN_ROWS / AMK_UNIT][BLOCK_ROWS][AMK_UNIT];
+constexpr u32 HELD_APART = AMK_UNIT; // floats from a row of the step to the next
+#else
 #if AMK_ROWS > HELD_IN_SHARED
 __device__ float residuals[AMK_WORKERS][BLOCK_ROWS][OWN_ROWS];
 #endif
+constexpr u32 HELD_APART = OWN_ROWS;
+#endif
 // The residual of row `own` of the model, of those that this worker owns, for a row of the step.
 AMK_DEVICE float& held_at(const Worker& w, u32 row, u32 own) {
-#if AMK_ROWS > HELD_IN_SHARED
+#if AMK_HELD_BY_UNITS
+    return residuals[blockIdx.x][own / AMK_UNIT][row % BLOCK_ROWS][own % AMK_UNIT];
+#elif AMK_ROWS > HELD_IN_SHARED
     return residuals[blockIdx.x][row % BLOCK_ROWS][own];
 #else
     return w.s.residual[row * OWN_ROWS + own]; // a pointer to the row would spill registers

@@ -1,11 +1,12 @@
 //! Generates the functions that compute projections, specialised for a plan.
 
+use super::blocks::blocks;
 use super::columns::PartialSums;
 use super::layout::cut;
 use super::phase::{Gemv, Output};
 use super::pointwise;
 use super::tile::TileKind;
-use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM, GEMV_TILE_BIT, MOST_DEPTH, TILE_K};
+use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM, GEMV_TILE_BIT, MOST_DEPTH, TILE_K, WIDE_UNITS};
 use crate::attention::{self, block};
 use crate::fused::Decoder;
 use crate::{choose, short_conv};
@@ -102,6 +103,16 @@ fn keeps_inputs(plan: &Plan) -> bool {
     4 * projections(plan).map(more).sum::<u32>() > projections(plan).count() as u32
 }
 
+/// Whether most units of the residual have their products in the registers of the warps that add
+/// them: those of groups for which all teams of a worker have units, in steps of several blocks of
+/// rows.
+fn holds_by_units(plan: &Plan) -> bool {
+    let blocks = blocks(plan.rows());
+    let residuals = projections(plan).filter(|gemv| matches!(gemv.output, Output::Residual { .. }));
+    let each = residuals.map(|gemv| gemv.rows(plan).div_ceil(UNIT) / (plan.schedule.workers / blocks));
+    blocks > 1 && each.min().is_some_and(|units| units > WIDE_UNITS / 2)
+}
+
 /// Maximum number of units of a projection that a worker has.
 fn units_each(plan: &Plan, gemv: &Gemv) -> u32 {
     gemv.rows(plan).div_ceil(UNIT).div_ceil(plan.schedule.workers).max(1)
@@ -122,6 +133,7 @@ pub(crate) fn defines(plan: &Plan) -> String {
         + &format!("#define AMK_SPLIT_K {}\n", u32::from(splits(plan)))
         + &format!("#define AMK_KEEPS_INPUTS {}\n", u32::from(keeps_inputs(plan)))
         + &format!("#define AMK_SHARED_COLUMNS {}\n", u32::from(shares_columns(plan)))
+        + &format!("#define AMK_HELD_BY_UNITS {}\n", u32::from(holds_by_units(plan)))
         + &format!("#define AMK_MAPS {}\n", u32::from(pointwise::maps(plan)))
         + &format!("#define AMK_SUMMANDS {}\n", u32::from(summands(plan)))
         + &format!("#define AMK_LAYERS {}\n", Decoder::layers(plan).len())

@@ -20,6 +20,8 @@ constexpr u32 NORM_ROWS_EACH = (AMK_ROWS + AMK_WORKERS - 1) / AMK_WORKERS,
                               : NORM_ROWS_EACH > 2 ? 4
                                                    : NORM_ROWS_EACH,
               NORM_SHARES = AMK_WARPS / NORM_TOGETHER;
+// Pieces of a row that a thread requests together: it has many where it has few neighbours.
+constexpr u32 NORM_PIECES = NORM_SHARES <= 2 ? 4 : 1;
 static_assert(NORM_TOGETHER <= AMK_WARPS, "a warp has one row at a time");
 
 // A thread's share of a row's vector: pieces of 16 bytes, four pairs each.
@@ -34,15 +36,31 @@ struct NormShare {
     AMK_DEVICE uint4 load(u32 piece) const {
         return load_relaxed((const u64*)piece_at(w, r.input, piece, row));
     }
-    // Calls `f` with each piece's number and its words.
-    template <class F> AMK_DEVICE void each(F f) const {
+    // Calls `f` with each piece's number and its words. So many pieces are requested together; if
+    // several, all lanes of a warp go through the loop as often: else the compiler spills
+    // registers.
+    template <u32 TOGETHER, class F> AMK_DEVICE void each(F f) const {
+        constexpr u32 APART = NORM_SHARES * 32;
 #pragma unroll 1
-        for (u32 piece = first; piece < pieces; piece += NORM_SHARES * 32) f(piece, load(piece));
+        for (u32 piece = first; TOGETHER > 1 ? any(piece < pieces) : piece < pieces;
+             piece += TOGETHER * APART) {
+            const auto has = [&](u32 j) { return TOGETHER == 1 || piece + j * APART < pieces; };
+            uint4 x[TOGETHER];
+#pragma unroll
+            for (u32 j = 0; j < TOGETHER; j++) {
+                x[j] = make_uint4(0, 0, 0, 0);
+                if (has(j)) x[j] = load(piece + j * APART);
+            }
+#pragma unroll
+            for (u32 j = 0; j < TOGETHER; j++)
+                if (has(j)) f(piece + j * APART, x[j]);
+        }
     }
     // The sum of `f` of all words of the row. `buffer`: what the next sum may not use.
     template <class F> AMK_DEVICE float sum(Worker& w, u32 buffer, F f) const {
         float mine = 0;
-        each([&](u32, const uint4& x) { mine += (f(x.x) + f(x.y)) + (f(x.z) + f(x.w)); });
+        each<NORM_PIECES>(
+            [&](u32, const uint4& x) { mine += (f(x.x) + f(x.y)) + (f(x.z) + f(x.w)); });
         mine = sum_of_warp(mine);
         if (w.lane == 0) w.s.squares[buffer][w.warp] = mine;
         w.sync();
@@ -69,7 +87,7 @@ template <class N> AMK_DEVICE void norm_whole(Worker& w, const Record& r) {
             return fmaf(a, a, b * b);
         });
         const float scale = rsqrt_fast(all * of_len + w.p.eps);
-        share.each([&](u32 piece, const uint4& x) {
+        share.template each<(NORM_PIECES + 1) / 2>([&](u32 piece, const uint4& x) {
             const auto normed = [&](u32 word, u32 n) {
                 const u32 i = 2 * pair_of(piece, n);
                 float2 y = make_float2(N::apart(bf16_low(word), mean) * scale *

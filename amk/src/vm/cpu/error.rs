@@ -99,7 +99,7 @@ pub enum VmError {
     #[error("the steps of this program have rows; use `RowVm::step_rows`, or a session")]
     HasRows,
     /// A program without rows was asked for a step of rows.
-    #[error("the steps of this program have no rows; lower it with `rows = 64` in its schedule")]
+    #[error("the steps of this program have no rows; lower it with `rows(most = 64)` in its schedule")]
     NoRows,
     /// The rows of a step break its contract; nothing has run.
     #[error(transparent)]
