@@ -151,6 +151,15 @@ fn what_is_long_or_deep_is_read_at_once_or_refused() {
     settles(&graph);
 }
 
+#[test]
+fn a_multiple_to_declare_is_written_as_it_is_read() {
+    let text = "graph @g\ndims H\ninstruction halve(x: tensor[K]) -> (y: f32[K]) {\n    where K % (K + 1) == 0\n}\n\
+                fn (x: tensor f32[H]) {\n    y: f32[H] = halve(x)\n    return y\n}";
+    let mut graph = parse_graph(text).unwrap();
+    let [error] = &shapes::check(&mut graph)[..] else { panic!("one error is expected") };
+    assert_eq!(error.help, "declare it: `where(H % (H + 1))`");
+}
+
 /// Names that are taken for each other, are words of the text, or must be in quotes.
 fn name(draw: &mut Draw) -> String {
     const NAMES: [&str; 32] = [

@@ -271,11 +271,12 @@ impl Checker<'_> {
 
     fn multiples(&mut self, signature: &Signature, call: &CallNode, bound: &Bindings) {
         for (_, (of, by)) in broken_multiples(signature, bound, &self.graph.multiples) {
+            let remainder = Expr::Binary(Op::Rem, Box::new(of.clone()), Box::new(by.clone()));
             self.errors.push(
                 GraphError::new(
                     "AMK0602",
                     format!("`{}` needs `{of}` to be a multiple of `{by}`", signature.name),
-                    format!("declare it: `where({of} % {by})`"),
+                    format!("declare it: `where({remainder})`"),
                 )
                 .note(counterexample(&of, &by))
                 .note(format!("declared at {}", signature.declared_at))

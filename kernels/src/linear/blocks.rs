@@ -36,7 +36,10 @@ pub(super) fn check(planner: &Planner<'_>, call: usize) -> Result<(), Unsupporte
     if workers >= blocks {
         return Ok(());
     }
-    let what = format!("{blocks} blocks of {BLOCK_ROWS} rows are too many for {workers} workers");
+    let most = workers * BLOCK_ROWS;
+    let what = format!(
+        "{blocks} blocks of {BLOCK_ROWS} rows are too many for {workers} workers; they take steps of up to {most} rows"
+    );
     Err(Unsupported::at(planner.flow, call, what))
 }
 
