@@ -281,17 +281,18 @@ fn between(text: &str, first: &str, end: &str) -> String {
 
 /// What delivers products, and the embedding. A group of units of a wide step has few parts.
 fn delivery() -> String {
-    let [one, rows, wide] = ["fused", "rows", "delivery"].map(|file| native::text(&format!("linear/{file}.cuh")));
+    let files = ["inputs", "partials", "rows", "delivery"];
+    let [inputs, partials, rows, wide] = files.map(|file| native::text(&format!("linear/{file}.cuh")));
     let [embedding, embeddings] = ["fused", "rows"].map(|file| native::text(&format!("residual/{file}.cuh")));
     let of_rows = between(&rows, "// What a lane delivers: a row of a unit", "// Runs a projection; `times`");
     let of_wide = between(&wide, "// Shared address of the columns' scales.", "// Calls `f` with the kind");
     let of_shares = between(&wide, "#if AMK_SHARED_COLUMNS\n// Adds up", "#endif\n");
     [
         "#define AMK_EMBEDDING_SCALED (AMK_EMBEDDING_SCALE != 1.0f)\n",
-        &between(&one, "struct GemvShape", "// Neighbouring tiles of an input"),
-        &between(&one, "#if AMK_SUMS\n// The input x = r", "// Shared address of a warp's two sums"),
+        &between(&inputs, "struct GemvShape", "// Neighbouring tiles of an input"),
+        &between(&inputs, "#if AMK_SUMS\n// The input x = r", "// Shared address of a warp's two sums"),
         "#if !AMK_ROWS\nstatic bool filtering(Worker&) { return false; }\nstatic void consider(Worker&, u32, float, u32) {}\n",
-        &between(&one, "// The delivery of a group of units", "// The partition of a projection's tape"),
+        &partials,
         "#elif AMK_WIDE\nstruct WideGroup {\n    u32 column, columns;\n\
          \x20   static constexpr u32 units = UNITS, first = 0, shares = 3;\n\
          \x20   static u32 pitch() { return LEN + 4; }\n\
@@ -313,7 +314,8 @@ fn products() -> String {
     let kept = kept("// For attention.");
     let kind = TileKind::registered().find(|kind| kind.layout.encoding.name == "Q4_0").expect("a kind of tiles");
     let of_kind: String = kind.code.files.iter().map(|(_, text)| native::plain(text)).collect();
-    let [tile, fused] = ["tile/tile", "fused"].map(|file| native::text(&format!("linear/{file}.cuh")));
+    let tile = native::text("linear/tile/tile.cuh");
+    let fused = ["inputs", "partials", "cut", "fused"].map(|file| native::text(&format!("linear/{file}.cuh"))).concat();
     let abi = source::registered_abi();
     format!("{abi}struct Kept {{\n{kept}}};\n#include \"streamed.h\"\n{tile}{of_kind}{fused}")
 }
@@ -343,9 +345,9 @@ fn products_of_coded_weights_are_those_of_their_elements_whatever_slots_hold() {
 
 #[test]
 fn a_loader_of_rows_takes_every_block_once() {
-    let fused = native::text("linear/fused.cuh");
-    let shape = between(&fused, "struct GemvShape", "// Neighbouring tiles of an input");
-    let cut = between(&fused, "// The partition of a projection's tape", "#if AMK_SPLIT_K\n// Passes over");
+    let (inputs, cut) = (native::text("linear/inputs.cuh"), native::text("linear/cut.cuh"));
+    let shape = between(&inputs, "struct GemvShape", "// Neighbouring tiles of an input");
+    let cut = between(&cut, "// The partition of a projection's tape", "#if AMK_SPLIT_K\n// Passes over");
     let text = source::registered_abi() + &shape + &cut;
     for units in ["1", "2", "4", "8", "16"] {
         run_with("feed", &text, &[("AMK_ROW_UNITS", units), ("AMK_EMBEDDING_SCALE", "1.0f"), ("AMK_SUMS", "0")]);
@@ -358,14 +360,14 @@ fn copier() -> String {
          struct Shared : Kept { RowWords rows[AMK_ROWS]; u32 progress, done; bool abandoned; };\n\
          static_assert(sizeof(Shared) <= RING, \"the ring lies behind it\");\n";
     let text = |name: &str| native::text(&format!("linear/{name}.cuh"));
-    let (one, rows, stages) = (text("fused"), text("rows"), text("stages"));
+    let (rows, stages) = (text("rows"), text("stages"));
     [
         amk_cuda::image::abi::text(),
         source::registered_abi(),
         text("copies"),
         format!("struct Kept {{\n{}}};\n{SHARED}", kept("// For attention.")),
-        between(&one, "struct GemvShape", "// Neighbouring tiles of an input"),
-        between(&one, "struct GemvCut", "AMK_DEVICE u32 group_units"),
+        between(&text("inputs"), "struct GemvShape", "// Neighbouring tiles of an input"),
+        between(&text("cut"), "struct GemvCut", "AMK_DEVICE u32 group_units"),
         between(&rows, "// The first row of the step that a record is for", "#endif"),
         between(&text("wgmma"), "constexpr u32 LINE", "// Where a lane finds its row"),
         between(&stages, "// Columns of a product.", "constexpr u32 THREADS"),
