@@ -1,5 +1,4 @@
-// What becomes of the warps' partial sums of one row: they are added up, with addends of helpers,
-// and delivered.
+// Adds up the warps' partial sums of one row, with the addends of helpers, and delivers them.
 #pragma once
 #include "inputs.cuh"
 
