@@ -19,13 +19,18 @@ fn code(files: &[&str]) -> String {
 /// Likewise, with more code before the files.
 fn code_with(first: &str, files: &[&str]) -> String {
     let kept = kept("// For the choice of a token.");
-    let places = native::text("vm/values.cuh") + &native::text("linear/rows.cuh");
+    let places = native::text("vm/values.cuh") + &linear("rows");
     let places = places.split("#if AMK_ROWS && !AMK_WIDE").next().unwrap_or_default();
     // Of what comes at the beginning of a step, attention has the rotation.
     let rotation = |text: String| text.split("// Lists the rows").next().unwrap_or_default().to_owned();
     let bodies: String = files.iter().map(|file| rotation(native::text(file))).collect();
-    let (abi, copies) = (source::registered_abi(), native::text("linear/copies.cuh"));
+    let (abi, copies) = (source::registered_abi(), linear("copies"));
     format!("{abi}{copies}struct Kept {{\n{kept}}};\n#include \"shared.h\"\n{places}{first}{bodies}")
+}
+
+/// The text of a file of projections.
+fn linear(file: &str) -> String {
+    native::text(&format!("linear/{file}.cuh"))
 }
 
 /// Returns the members that a worker keeps, up to this line.
@@ -108,7 +113,7 @@ fn attention_beside(scratch: u32, rows: &str, paged: &str, (packets, bytes): (&s
     let lone = if packets == "1" || (wide(rows, packets).1 == "1" && rows.len() < 3) { "1" } else { "0" };
     let files = ["begin", "cache", "turns", "fused", "rows", "wide", "blocks", "prompts"];
     let files = files.map(|file| format!("attention/{file}.cuh"));
-    let wgmma = native::text("linear/wgmma.cuh");
+    let wgmma = linear("wgmma");
     let places = between(&wgmma, "#if __CUDA_ARCH_FEAT_SM90_ALL", "#if __CUDA_ARCH_FEAT_SM90_ALL\n// The accumulators")
         + &between(&wgmma, "// Describes matrices of 8 rows", "#endif");
     let defines = [
@@ -281,8 +286,7 @@ fn between(text: &str, first: &str, end: &str) -> String {
 
 /// What delivers products, and the embedding. A group of units of a wide step has few parts.
 fn delivery() -> String {
-    let files = ["inputs", "partials", "rows", "delivery"];
-    let [inputs, partials, rows, wide] = files.map(|file| native::text(&format!("linear/{file}.cuh")));
+    let [inputs, partials, rows, wide] = ["inputs", "partials", "rows", "delivery"].map(linear);
     let [embedding, embeddings] = ["fused", "rows"].map(|file| native::text(&format!("residual/{file}.cuh")));
     let of_rows = between(&rows, "// What a lane delivers: a row of a unit", "// Runs a projection; `times`");
     let of_wide = between(&wide, "// Shared address of the columns' scales.", "// Calls `f` with the kind");
@@ -314,8 +318,8 @@ fn products() -> String {
     let kept = kept("// For attention.");
     let kind = TileKind::registered().find(|kind| kind.layout.encoding.name == "Q4_0").expect("a kind of tiles");
     let of_kind: String = kind.code.files.iter().map(|(_, text)| native::plain(text)).collect();
-    let tile = native::text("linear/tile/tile.cuh");
-    let fused = ["inputs", "partials", "cut", "fused"].map(|file| native::text(&format!("linear/{file}.cuh"))).concat();
+    let tile = linear("tile/tile");
+    let fused = ["inputs", "partials", "cut", "fused"].map(linear).concat();
     let abi = source::registered_abi();
     format!("{abi}struct Kept {{\n{kept}}};\n#include \"streamed.h\"\n{tile}{of_kind}{fused}")
 }
@@ -345,7 +349,7 @@ fn products_of_coded_weights_are_those_of_their_elements_whatever_slots_hold() {
 
 #[test]
 fn a_loader_of_rows_takes_every_block_once() {
-    let (inputs, cut) = (native::text("linear/inputs.cuh"), native::text("linear/cut.cuh"));
+    let (inputs, cut) = (linear("inputs"), linear("cut"));
     let shape = between(&inputs, "struct GemvShape", "// Neighbouring tiles of an input");
     let cut = between(&cut, "// The partition of a projection's tape", "#if AMK_SPLIT_K\n// Passes over");
     let text = source::registered_abi() + &shape + &cut;
@@ -359,23 +363,22 @@ fn copier() -> String {
     const SHARED: &str = "struct Params : VmParams, DecoderParams {};\n\
          struct Shared : Kept { RowWords rows[AMK_ROWS]; u32 progress, done; bool abandoned; };\n\
          static_assert(sizeof(Shared) <= RING, \"the ring lies behind it\");\n";
-    let text = |name: &str| native::text(&format!("linear/{name}.cuh"));
-    let (rows, stages) = (text("rows"), text("stages"));
+    let (rows, stages) = (linear("rows"), linear("stages"));
     [
         amk_cuda::image::abi::text(),
         source::registered_abi(),
-        text("copies"),
+        linear("copies"),
         format!("struct Kept {{\n{}}};\n{SHARED}", kept("// For attention.")),
-        between(&text("inputs"), "struct GemvShape", "// Neighbouring tiles of an input"),
-        between(&text("cut"), "struct GemvCut", "AMK_DEVICE u32 group_units"),
+        between(&linear("inputs"), "struct GemvShape", "// Neighbouring tiles of an input"),
+        between(&linear("cut"), "struct GemvCut", "AMK_DEVICE u32 group_units"),
         between(&rows, "// The first row of the step that a record is for", "#endif"),
-        between(&text("wgmma"), "constexpr u32 LINE", "// Where a lane finds its row"),
+        between(&linear("wgmma"), "constexpr u32 LINE", "// Where a lane finds its row"),
         between(&stages, "// Columns of a product.", "constexpr u32 THREADS"),
         between(&stages, "constexpr u32 CODED_COLUMNS", "AMK_DEVICE void copy_16"),
         between(&stages, "// Copies contiguous runs of bytes", "// Waits for a barrier of the copying warps."),
         between(&stages, "// The groups of units and columns of a record", "// ---- what the consumers tell"),
-        text("boxes"),
-        text("copier"),
+        linear("boxes"),
+        linear("copier"),
     ]
     .concat()
 }

@@ -130,6 +130,13 @@ impl Expr {
         folded.map_or_else(|| Self::Binary(op, Box::new(left), Box::new(right)), Self::Const)
     }
 
+    /// Whether a quotient or a remainder in it is by the number 0, so that it has no value.
+    pub fn divides_by_zero(&self) -> bool {
+        let Self::Binary(op, left, right) = self else { return false };
+        let divides = matches!(op, Op::Div | Op::CeilDiv | Op::Rem);
+        (divides && **right == Self::Const(0)) || left.divides_by_zero() || right.divides_by_zero()
+    }
+
     /// The value, with `value` resolving names.
     pub fn eval(&self, value: &dyn Fn(&str) -> Option<i64>) -> Result<i64, EvalError> {
         match self {

@@ -119,7 +119,7 @@ pub(super) fn grouped(graph: &Graph, calls: usize, site: u32) -> Result<(), Grap
 
 fn too_many(graph: &Graph, calls: u64) -> GraphError {
     let headline = format!("the tasks of `{}` make {calls} calls, the limit is {MOST_CALLS}", graph.name);
-    let help = "choose larger tiles, as `tile(linear = whole)`, fewer `workers` (`--threads`), or smaller dims";
+    let help = "choose larger tiles, as `tile(OP = whole)`, fewer `workers` (`--threads`), or smaller dims";
     GraphError::new("AMK0616", headline, help)
 }
 
@@ -173,7 +173,7 @@ pub(super) fn pairs(pairs: u64, has_rows: bool, label: &str, site: u32) -> Resul
         return Ok(());
     }
     let headline = format!("finding what tasks depend on takes over {MOST_PAIRS} comparisons of tiles");
-    let help = "choose larger tiles, as `tile(linear = whole)`, fewer `workers` (`--threads`), or shorter loops";
+    let help = "choose larger tiles, as `tile(OP = whole)`, fewer `workers` (`--threads`), or shorter loops";
     let help = if has_rows { LARGER_BLOCKS } else { help };
     Err(GraphError::new("AMK0616", headline, help).note(format!("up to the tasks of `{label}`")).at(site))
 }

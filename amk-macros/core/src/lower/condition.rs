@@ -18,13 +18,11 @@ impl Lowering<'_> {
             return self.report("AMK0914", condition, "an `if` without `else` where a value is expected", help);
         }
         let dest = if condition.else_branch.is_some() { self.shared(dest) } else { Dest::Nothing };
-        self.depth += 1;
-        let (mut then, _) = self.nested(|inner| inner.block(&condition.then_branch, &dest));
-        let (mut otherwise, _) = self.nested(|inner| match &condition.else_branch {
+        let (mut then, _) = self.deeper(|inner| inner.block(&condition.then_branch, &dest));
+        let (mut otherwise, _) = self.deeper(|inner| match &condition.else_branch {
             Some((_, branch)) => inner.expression(branch, &dest),
             None => Item::Unit,
         });
-        self.depth -= 1;
         if let Some((flag, negated)) = flag {
             if negated {
                 std::mem::swap(&mut then, &mut otherwise);

@@ -36,15 +36,13 @@ impl Lowering<'_> {
         let extent = iteration.as_ref().map(Iteration::extent);
         let index = self.fresh_index(&repeat.pat, iteration.as_ref());
         self.indices.push(index.clone());
-        self.depth += 1;
-        let (body, ()) = self.nested(|inner| {
+        let (body, ()) = self.deeper(|inner| {
             match &iteration {
                 Some(iteration) => inner.bind_loop(&repeat.pat, iteration, &index),
                 None => inner.bind_unknown(&repeat.pat),
             }
             inner.block(&repeat.body, &Dest::Nothing);
         });
-        self.depth -= 1;
         self.indices.pop();
         if let Some(extent) = extent {
             self.nodes.push(Node::Loop { index, extent, body });

@@ -217,6 +217,14 @@ impl<'a> Lowering<'a> {
         deep
     }
 
+    /// As [`Self::nested`], for a statement within the current one.
+    fn deeper<T>(&mut self, inner: impl FnOnce(&mut Self) -> T) -> (Vec<Node>, T) {
+        self.depth += 1;
+        let result = self.nested(inner);
+        self.depth -= 1;
+        result
+    }
+
     /// Runs `inner` in a new scope and returns its statements instead of adding them.
     fn nested<T>(&mut self, inner: impl FnOnce(&mut Self) -> T) -> (Vec<Node>, T) {
         let outer = std::mem::take(&mut self.nodes);

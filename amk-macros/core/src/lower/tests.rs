@@ -125,7 +125,7 @@ fn arguments_come_before_calls_and_names_stay_apart() {
     );
 }
 
-/// What is accepted is read back, from JSON by the annotated crate and from text.
+/// An accepted graph is read back, from JSON by the annotated crate and from text.
 #[test]
 fn loops_and_branches_nest_in_bounds() {
     let loops = |depth: usize| {

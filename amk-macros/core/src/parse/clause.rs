@@ -191,7 +191,7 @@ impl<'a> Reader<'a> {
         let length = extent(rest, stops);
         let expr = Expr::parse(rest[..length].trim_end())
             .map_err(|e| ClauseError { at: self.at + e.at, message: e.message })?;
-        if divides_by_zero(&expr) {
+        if expr.divides_by_zero() {
             return Err(self.error("a division by 0"));
         }
         self.at += length;
@@ -262,13 +262,6 @@ impl<'a> Reader<'a> {
             if self.eat("..") { self.expr(&[",", "]"])? } else { Expr::binary(Op::Add, lo.clone(), Expr::Const(1)) };
         Ok(Span::Range { lo, hi })
     }
-}
-
-/// Whether a quotient or a remainder in the expression is by the number 0, so that it has no value.
-pub(crate) fn divides_by_zero(expr: &Expr) -> bool {
-    let Expr::Binary(op, left, right) = expr else { return false };
-    let divides = matches!(op, Op::Div | Op::CeilDiv | Op::Rem);
-    (divides && **right == Expr::Const(0)) || divides_by_zero(left) || divides_by_zero(right)
 }
 
 /// Bytes of `text` before the first of `stops` outside parentheses; a word stops only as a whole

@@ -2,7 +2,6 @@
 
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::parse::attribute::{Setting, up_to_comma};
-use crate::parse::clause::divides_by_zero;
 use crate::parse::kernel::known_dims;
 use crate::parse::layout::expr_text;
 use amk_ir::expr::{Expr, Op};
@@ -105,7 +104,7 @@ impl FactTokens {
                 help,
             ))
         };
-        let expr = |text: &str| Expr::parse(text.trim()).ok().filter(|expr| !divides_by_zero(expr));
+        let expr = |text: &str| Expr::parse(text.trim()).ok().filter(|expr| !expr.divides_by_zero());
         if let Some((left, right)) = text.split_once("==") {
             return match (expr(left), expr(right)) {
                 (Some(Expr::Name(dim)), Some(value)) | (Some(value), Some(Expr::Name(dim))) => {
