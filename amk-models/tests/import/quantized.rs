@@ -85,6 +85,18 @@ fn refused(name: &str, change: impl FnOnce(&mut Changed), expected: &str) {
     }
 }
 
+/// A golden folder after a change that does not change its weights.
+#[track_caller]
+fn accepted(name: &str, change: impl FnOnce(&mut Changed)) {
+    let mut changed = Changed::of(name);
+    change(&mut changed);
+    let changed = load(changed.write().path(), WeightFormat::Native).unwrap_or_else(|error| panic!("{error}"));
+    let golden = load(&golden("quantized").join(name), WeightFormat::Native).unwrap();
+    for (buffer, weight) in golden.bindings.weights() {
+        assert_eq!(changed.bindings.weights()[buffer].to_f32(), weight.to_f32(), "{buffer}");
+    }
+}
+
 #[test]
 fn folders_are_written_as_they_were() {
     let folder = Changed::of("gptq").write();
@@ -203,7 +215,8 @@ fn configs_that_change_the_weights_otherwise_are_refused() {
     refused("gptq", set("quant_method", json!("bitsandbytes")), "weights quantised in this way are not decoded");
     refused("gptq", set("bits", json!(3)), "only integers of [4, 8] bits are read");
     refused("awq", set("bits", json!(8)), "only integers of [4] bits are read");
-    refused("awq", set("version", json!("gemv")), "only the packing `gemm` is read");
+    refused("awq", set("version", json!("gemv")), "`quantization_config.version` is \"gemv\": only gemm is read");
+    refused("awq", set("checkpoint_format", json!("marlin")), "only gemm is read");
     refused("gptq", set("checkpoint_format", json!("marlin")), "only gptq or gptq_v2 is read");
     refused("gptq", set("dynamic", json!({"-:.*": {}})), "rules for single modules are not read");
     refused("gptq", set("hadamard", json!(true)), "`quantization_config.hadamard` is true: this field is unknown");
@@ -227,6 +240,29 @@ fn configs_that_change_the_weights_otherwise_are_refused() {
     refused("compressed_packed", ignored, &format!("`{GATE}.weight_scale`: no group of the config has this module"));
     let pattern = |changed: &mut Changed| changed.quantization()["ignore"] = json!(["re:("]);
     refused("compressed_packed", pattern, "is a pattern that is not read");
+}
+
+#[test]
+fn fields_of_the_packages_that_write_folders_are_known() {
+    let with = |fields: Value| {
+        move |changed: &mut Changed| {
+            for (field, value) in fields.as_object().unwrap() {
+                changed.quantization()[field] = value.clone();
+            }
+        }
+    };
+    let of_gptqmodel = |method: &str, format: &str| {
+        json!({"method": method, "format": format, "checkpoint_format": format, "pack_dtype": "int32",
+               "lm_head": false, "meta": {"quantizer": ["gptqmodel:7.7.0"], "gc_mode": "interval"}})
+    };
+    accepted("gptq", with(of_gptqmodel("gptq", "gptq")));
+    accepted("awq", with(of_gptqmodel("awq", "gemm")));
+    // Its default: codes without zero points, for which it stores 8.
+    accepted("awq", with(json!({"zero_point": false, "version": "gemm"})));
+    let of_transformers = json!({"dequantize": false, "expert_dtype": "fp8", "modules_to_convert": ["lm_head"],
+                                 "modules_to_not_convert": null, "scale_fmt": "float"});
+    accepted("fp8_blocks", with(of_transformers));
+    refused("fp8_blocks", with(json!({"expert_dtype": "fp4"})), "only fp8 is read");
 }
 
 #[test]

@@ -113,7 +113,7 @@ fn read(fields: &mut Fields) -> Option<Quantization> {
 }
 
 /// Fields without effect on stored weights: how they were found, and how Python computes with them.
-const HARMLESS: [&str; 35] = [
+const HARMLESS: [&str; 37] = [
     "act_group_aware",
     "backend",
     "batch_size",
@@ -132,11 +132,13 @@ const HARMLESS: [&str; 35] = [
     "lm_head",
     "max_input_length",
     "meta",
+    "method",
     "model_file_base_name",
     "model_name_or_path",
     "model_seqlen",
     "module_name_preceding_first_block",
     "modules_in_block_to_quantize",
+    "modules_to_convert",
     "modules_to_fuse",
     "modules_to_not_convert",
     "mse",
@@ -155,6 +157,8 @@ fn fp8(fields: &mut Fields) -> Fp8 {
     must_be(fields, "fmt", &["e4m3"]);
     // Scales that are powers of two are scales.
     must_be(fields, "scale_fmt", &["float", "ue8m0"]);
+    // Of mixtures of experts, which are not modelled.
+    must_be(fields, "expert_dtype", &["fp8"]);
     let scheme = must_be(fields, "activation_scheme", &["dynamic", "static"]);
     Fp8 { block: fields.pair("weight_block_size", MAX_DIMENSION), activations: scheme.is_some() }
 }
@@ -183,18 +187,24 @@ fn gptq(fields: &mut Fields) -> Gptq {
 
 fn awq(fields: &mut Fields) -> Gptq {
     let bits = bits(fields, &[4]);
-    let version = fields.text("version").or(fields.text("format"));
-    if let Some(version) = version.filter(|version| !version.eq_ignore_ascii_case("gemm")) {
-        fields.refuse("version", &version.into(), "only the packing `gemm` is read");
+    // Written by AutoAWQ, transformers and GPTQModel.
+    for field in ["version", "format", "checkpoint_format"] {
+        must_be(fields, field, &["gemm"]);
     }
-    if fields.truth("zero_point") == Some(false) {
-        fields.refuse("zero_point", &false.into(), "only codes with zeros are read");
-    }
+    must_be(fields, "pack_dtype", &["int32"]);
     // Set by transformers for the methods that it derives from GPTQ; the file's form is the same.
     for field in ["desc_act", "sym"] {
         fields.take(field);
     }
-    Gptq { awq: true, bits, group: group_size(fields), symmetric: false, ordered: false, zeros_less_one: false }
+    Gptq {
+        awq: true,
+        bits,
+        group: group_size(fields),
+        // The zeros of symmetric codes are in the file, too.
+        symmetric: fields.truth("zero_point") == Some(false),
+        ordered: false,
+        zeros_less_one: false,
+    }
 }
 
 fn bits(fields: &mut Fields, known: &[u32]) -> u32 {
