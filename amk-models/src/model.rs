@@ -15,7 +15,7 @@ use amk::layout::{BuildError, Source, SourceError, WeightRequest, build, zeroed_
 use amk::tensor::{Inputs, WeightError};
 use amk::vm::Bindings;
 use amk::{Encoding, Megakernel, MegakernelError, Pos, Tensor, Token, Weight, WeightLayout};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 /// An annotated model and the architecture it computes.
@@ -260,9 +260,21 @@ impl Model {
     /// # Errors
     /// As for [`Self::load`], except for weights that violate their encoding.
     pub fn check(config: &ModelConfig, tensors: TensorSet) -> Result<Family, ModelError> {
+        Ok(Self::unread(config, tensors)?.family)
+    }
+
+    /// The names of the tensors that a checkpoint's model uses, without reading a weight.
+    ///
+    /// # Errors
+    /// As for [`Self::check`].
+    pub fn used(config: &ModelConfig, tensors: TensorSet) -> Result<BTreeSet<String>, ModelError> {
+        Ok(Self::unread(config, tensors)?.names.into_values().collect())
+    }
+
+    fn unread(config: &ModelConfig, tensors: TensorSet) -> Result<Self, ModelError> {
         let mut unseen = |_| {};
         let source = CheckpointSource::new(config, tensors, config.context_len, None, 1, &mut unseen);
-        Ok(Self::from(source, Inputs::F32)?.family)
+        Self::from(source, Inputs::F32)
     }
 
     fn from(mut source: CheckpointSource<'_>, inputs: Inputs) -> Result<Self, ModelError> {

@@ -18,7 +18,7 @@ use amk_quantize::{
 };
 use amk_run::named::NamedModel;
 use amk_run::perplexity::{Perplexity, Windows, perplexity};
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -84,7 +84,9 @@ impl Quantize {
     pub(crate) fn run(self) -> Result<ExitCode> {
         let recipe = self.recipe()?;
         let path = self.model.path()?;
-        let source = self.allow.open(&path)?;
+        let mut source = self.allow.open(&path)?;
+        let used = Model::used(&source.config, source.tensors.clone());
+        source.tensors.remove_spare(&used.with_context(|| path.display().to_string())?);
         let recipe = recipe.with_scales(scales_of(&source));
         let output = Output::new(&source, recipe.form(), &self.output)?;
         let rest = self.rest(&recipe)?;

@@ -168,6 +168,9 @@ fn what_cannot_be_quantised_is_refused() {
     assert!(error.ends_with("exists already; name another place or remove it"), "{error}");
     let config = wide.path().join("config.json");
     let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replace("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1")).unwrap();
+    let error = fails(&wide, &["--to", "Q4_0"], &new);
+    assert!(error.contains("9 tensors the model does not use: `model.layers.1."), "{error}");
     let text = text.replace("LlamaForCausalLM", "MistralForCausalLM");
     std::fs::write(config, text.replace("\"model_type\": \"llama\"", "\"model_type\": \"mistral\"")).unwrap();
     let error = fails(&wide, &["--to", "Q4_0"], &new);

@@ -9,19 +9,25 @@ const DECODER: &str = "model.";
 const LAYERS: &str = "layers.";
 /// The name of the output head, which is not part of the decoder.
 const HEAD: &str = "lm_head.";
+/// The end of the names of rotary frequencies, which older exporters wrote. They follow from the
+/// config, and no implementation reads them.
+const FREQUENCIES: &str = ".rotary_emb.inv_freq";
 
-/// Renames the tensors to their usual names, without those of other parts of a larger model. The
-/// weights of depthwise convolutions, `[N, 1, L]`, become matrices.
+/// Renames the tensors to their usual names, without those of other parts of a larger model and
+/// without rotary frequencies. The weights of depthwise convolutions, `[N, 1, L]`, become matrices.
 ///
 /// # Errors
 /// [`FormatCause::Duplicate`](crate::weights::FormatCause::Duplicate) when two tensors get the same name.
 pub(super) fn usual(tensors: TensorSet, import: &Import) -> Result<TensorSet, FormatError> {
     let mut usual = TensorSet::default();
     let others = import.inside.map_or(&[][..], |inside| inside.others);
-    let is_other = |tensor: &&StoredTensor| others.iter().any(|other| tensor.name().starts_with(other));
+    let is_other = |tensor: &&StoredTensor| {
+        others.iter().any(|other| tensor.name().starts_with(other)) || tensor.name().ends_with(FREQUENCIES)
+    };
     let any = |start: &str| tensors.iter().any(|tensor| tensor.name().starts_with(start));
     let is_bare = import.inside.is_none() && !any(DECODER) && any(LAYERS);
     usual.without_prefix = is_bare.then_some(DECODER);
+    usual.spare_biases = tensors.spare_biases;
     for tensor in tensors.iter().filter(|tensor| !is_other(tensor)) {
         let mut tensor = tensor.clone();
         if is_bare && !tensor.name.starts_with(HEAD) {

@@ -6,11 +6,6 @@ use std::path::Path;
 use super::{StoredTensor, StoredType};
 use amk::ir::text::Shown;
 
-/// Suffixes of tensors that older exporters wrote and no implementation reads: the rotary
-/// frequencies, which follow from the config (transformers also computes them, and ignores these
-/// tensors).
-const HARMLESS_SUFFIXES: [&str; 1] = [".rotary_emb.inv_freq"];
-
 /// At most this many names are listed in a message.
 const LISTED_NAMES: usize = 5;
 
@@ -19,12 +14,14 @@ const LISTED_NAMES: usize = 5;
 /// A model [claims](Self::claim) each tensor that it needs with the layout's shape, then calls
 /// [`finish`](Self::finish): an unclaimed tensor means that the checkpoint has a part that the
 /// model does not compute, so it is refused.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct TensorSet {
     tensors: BTreeMap<String, StoredTensor>,
     claimed: BTreeSet<String>,
     /// The beginning of all names that the files leave out.
     pub(crate) without_prefix: Option<&'static str>,
+    /// Whether the file may have biases of zeros for projections that have no bias.
+    pub(crate) spare_biases: bool,
 }
 
 /// The reasons why a checkpoint's tensors do not fit the model's layout.
@@ -178,14 +175,27 @@ impl TensorSet {
         TensorError::Missing { name: name.to_owned(), written }
     }
 
-    /// Confirms that every tensor was claimed, except the harmless `*.rotary_emb.inv_freq`.
+    /// Whether a tensor adds nothing unless the model asks for it.
+    fn is_spare(&self, tensor: &StoredTensor) -> bool {
+        let is_zero = || tensor.rows.place().bytes().iter().all(|&byte| byte == 0);
+        self.spare_biases && tensor.name.ends_with(".bias") && is_zero()
+    }
+
+    /// Removes the biases of zeros that GPTQ folders may have for projections without a bias, given
+    /// the names of the tensors that the model uses.
+    pub fn remove_spare(&mut self, used: &BTreeSet<String>) {
+        let spare = self.tensors.values().filter(|tensor| !used.contains(&tensor.name) && self.is_spare(tensor));
+        let names: Vec<_> = spare.map(|tensor| tensor.name.clone()).collect();
+        self.tensors.retain(|name, _| !names.contains(name));
+    }
+
+    /// Confirms that every tensor was claimed, except [spare biases](Self::remove_spare).
     ///
     /// # Errors
     /// [`TensorError::Unused`] with every other name.
-    pub fn finish(self) -> Result<(), TensorError> {
-        let harmless = |name: &str| HARMLESS_SUFFIXES.iter().any(|suffix| name.ends_with(suffix));
-        let names: Vec<_> =
-            self.tensors.into_keys().filter(|name| !self.claimed.contains(name) && !harmless(name)).collect();
+    pub fn finish(mut self) -> Result<(), TensorError> {
+        self.remove_spare(&self.claimed.clone());
+        let names: Vec<_> = self.tensors.into_keys().filter(|name| !self.claimed.contains(name)).collect();
         if names.is_empty() { Ok(()) } else { Err(TensorError::Unused { names }) }
     }
 }

@@ -266,6 +266,26 @@ fn fields_of_the_packages_that_write_folders_are_known() {
 }
 
 #[test]
+fn biases_of_zeros_may_be_spare_in_gptq() {
+    let bias = |value: u8| {
+        move |changed: &mut Changed| {
+            let name = format!("{GATE}.bias");
+            changed.tensors.insert(name, ("F16".to_owned(), vec![96], [vec![0; 191], vec![value]].concat()));
+        }
+    };
+    accepted("gptq", bias(0));
+    let mut changed = Changed::of("gptq");
+    bias(0)(&mut changed);
+    let folder = changed.write();
+    let Checkpoint { config, mut tensors, .. } = Checkpoint::open(folder.path()).unwrap();
+    tensors.remove_spare(&Model::used(&config, tensors.clone()).unwrap());
+    assert!(!tensors.contains(&format!("{GATE}.bias")) && tensors.contains(&format!("{GATE}.weight")));
+    let unused = format!("a tensor the model does not use: `{GATE}.bias`");
+    refused("gptq", bias(1), &unused);
+    refused("fp8_blocks", bias(0), &unused);
+}
+
+#[test]
 fn a_file_that_is_cut_short_is_refused() {
     for name in ["gptq", "compressed_packed"] {
         let folder = Changed::of(name).write();

@@ -9,7 +9,7 @@
 //!
 //! for `N` outputs and `K` inputs in `G` groups, `per = 32 / bits`. GPTQ's original format stores
 //! zero points minus 1, subtracted from whole words. AWQ's outputs are in the order 0, 2, 4, 6, 1,
-//! 3, 5, 7.
+//! 3, 5, 7. AutoGPTQ wrote a `bias` for each module, of zeros where the model has none.
 
 use super::super::{FormatError, StoredTensor, TensorSet};
 use super::codes::{Codes, IN_ORDER, Packing};
@@ -22,6 +22,7 @@ use crate::config::Gptq;
 const AWQ_PLACES: [u8; 8] = [0, 4, 1, 5, 2, 6, 3, 7];
 
 pub(super) fn join(set: &mut TensorSet, config: &Gptq) -> Result<(), FormatError> {
+    set.spare_biases = !config.awq;
     for module in modules(set, "qweight") {
         let Some(qweight) = take(set, &module, "qweight") else { continue };
         let parts = parts(set, &module, &qweight, config)?;
