@@ -243,6 +243,48 @@ fn configs_that_change_the_weights_otherwise_are_refused() {
 }
 
 #[test]
+fn groups_of_compressed_tensors_are_found_as_the_package_finds_them() {
+    // Another group for the gate or its neighbour, before or after the others.
+    let with_group = |pattern: &'static str, is_first: bool| {
+        move |changed: &mut Changed| {
+            let groups = changed.quantization()["config_groups"].as_object_mut().unwrap();
+            let mut group = groups["group_2"].clone();
+            group["targets"] = json!([pattern]);
+            group["weights"]["group_size"] = json!(32);
+            let at = if is_first { 0 } else { groups.len() };
+            groups.shift_insert(at, "other".to_owned(), group);
+        }
+    };
+    // Of all patterns that match a module, the first in the order of texts; of equal ones the last.
+    accepted("compressed_packed", with_group("re:.*up_proj", true));
+    accepted("compressed_packed", with_group("re:.*mlp.(gate|up)_proj$", true));
+    accepted("compressed_packed", with_group("re:.*mlp.(gate|up)_proj$$", true));
+    let others = "its shape is [96, 1], expected [96, 2]";
+    refused("compressed_packed", with_group("re:.*gate_proj", false), others);
+    refused("compressed_packed", with_group("re:.*mlp.(gate|up)_proj", false), others);
+    let look_around = |changed: &mut Changed| {
+        changed.quantization()["ignore"] = json!(["re:(?!.*layers).*", "re:.*(?<!proj)$"]);
+    };
+    accepted("compressed_packed", look_around);
+    // Without a strategy.
+    let whole_rows = |changed: &mut Changed| {
+        let weights = &mut changed.quantization()["config_groups"]["group_1"]["weights"];
+        assert_eq!(weights["strategy"], "channel");
+        weights["strategy"] = Value::Null;
+        weights["group_size"] = json!(-1);
+    };
+    accepted("compressed_packed", whole_rows);
+    let block = |changed: &mut Changed| {
+        for (_, group) in changed.quantization()["config_groups"].as_object_mut().unwrap() {
+            if let Some([high, wide]) = group["weights"]["block_structure"].as_array().map(|sizes| &sizes[..]) {
+                group["weights"]["block_structure"] = format!("{high}x{wide}").into();
+            }
+        }
+    };
+    accepted("compressed_bytes", block);
+}
+
+#[test]
 fn fields_of_the_packages_that_write_folders_are_known() {
     let with = |fields: Value| {
         move |changed: &mut Changed| {

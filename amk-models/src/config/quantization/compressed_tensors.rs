@@ -1,6 +1,6 @@
 //! The `quantization_config` of compressed-tensors.
 
-use regex::Regex;
+use fancy_regex::Regex;
 use serde_json::Value;
 
 use super::super::MAX_DIMENSION;
@@ -64,16 +64,18 @@ impl Target {
     fn has(&self, module: &str) -> bool {
         match self {
             Self::Name(name) => name == module || name == "Linear",
-            Self::Pattern(pattern) => pattern.is_match(module),
+            // An error is a search that takes too long.
+            Self::Pattern(pattern) => pattern.is_match(module).unwrap_or(false),
         }
     }
 
-    /// The precision with which it identifies its modules: the most precise target counts.
-    fn rank(&self) -> usize {
+    /// The precision with which it identifies its modules, and its text. The most precise target
+    /// counts; of several patterns it is the first in order of their texts.
+    fn rank(&self) -> (usize, &str) {
         match self {
-            Self::Name(name) if name == "Linear" => 2,
-            Self::Name(_) => 0,
-            Self::Pattern(_) => 1,
+            Self::Name(name) if name == "Linear" => (2, name),
+            Self::Name(name) => (0, name),
+            Self::Pattern(pattern) => (1, unanchored(pattern.as_str())),
         }
     }
 }
@@ -84,7 +86,8 @@ impl CompressedTensors {
         if self.ignore.iter().any(|target| target.has(module)) {
             return None;
         }
-        let found = self.groups.iter().filter_map(|group| {
+        // Of equal targets the last one counts.
+        let found = self.groups.iter().rev().filter_map(|group| {
             let ranks = group.targets.iter().filter(|target| target.has(module)).map(Target::rank);
             Some((ranks.min()?, group))
         });
@@ -174,8 +177,9 @@ fn weight_scheme(fields: &mut Fields) -> WeightScheme {
     if let Some(value) = fields.take("dynamic").filter(|value| value != &Value::Bool(false)) {
         fields.refuse("dynamic", &value, "weights that are quantised while they are used are not modelled");
     }
+    let whole_rows = fields.peek("group_size").is_some_and(|size| size.as_i64() == Some(-1));
     let group = super::group_size(fields);
-    let block = fields.pair("block_structure", MAX_DIMENSION);
+    let block = block_structure(fields);
     let named = must_be(fields, "strategy", &["tensor", "channel", "group", "block"]);
     let strategy = match (named.as_deref(), group, block) {
         (Some("tensor"), ..) => Strategy::Tensor,
@@ -183,6 +187,7 @@ fn weight_scheme(fields: &mut Fields) -> WeightScheme {
         (Some("block"), _, Some(block)) | (None, None, Some(block)) => Strategy::Block(block),
         (Some("channel"), ..) => Strategy::Channel,
         // As the library infers it.
+        (None, None, None) if whole_rows => Strategy::Channel,
         (None, None, None) => Strategy::Tensor,
         (Some(other), ..) => {
             let lacking = if other == "group" { "`group_size`" } else { "`block_structure`" };
@@ -199,6 +204,17 @@ fn weight_scheme(fields: &mut Fields) -> WeightScheme {
     WeightScheme { bits: if bits == 4 { 4 } else { 8 }, float, symmetric, strategy }
 }
 
+/// Rows and columns of a block: `[128, 128]`, or `"128x128"` as older versions wrote.
+fn block_structure(fields: &mut Fields) -> Option<[usize; 2]> {
+    const FIELD: &str = "block_structure";
+    let text = fields.peek(FIELD).and_then(Value::as_str);
+    let sizes = text.and_then(|text| text.split('x').map(|size| size.parse().ok()).collect::<Option<Vec<u64>>>());
+    if let Some(sizes) = sizes {
+        fields.put(FIELD, sizes.into());
+    }
+    fields.pair(FIELD, MAX_DIMENSION)
+}
+
 /// Ends the reading of an object: fields that remain are about how scales were found, or unknown.
 fn close(outer: &mut Fields, mut inner: Fields) {
     const HARMLESS: [&str; 5] = ["actorder", "observer", "observer_kwargs", "scale_dtype", "zp_dtype"];
@@ -210,6 +226,16 @@ fn close(outer: &mut Fields, mut inner: Fields) {
     outer.refuse_all(inner.into_refusals());
 }
 
+/// The pattern that matches at the start, as Python's `re.match`.
+fn anchored(pattern: &str) -> String {
+    format!("^(?:{pattern})")
+}
+
+/// What was anchored.
+fn unanchored(pattern: &str) -> &str {
+    pattern.strip_prefix("^(?:").and_then(|pattern| pattern.strip_suffix(')')).unwrap_or(pattern)
+}
+
 fn targets(fields: &mut Fields, field: &str) -> Vec<Target> {
     let Some(list) = fields.take(field) else { return Vec::new() };
     let texts: Option<Vec<&str>> = list.as_array().and_then(|list| list.iter().map(Value::as_str).collect());
@@ -219,8 +245,7 @@ fn targets(fields: &mut Fields, field: &str) -> Vec<Target> {
     };
     let mut target = |text: &str| match text.strip_prefix("re:") {
         None => Some(Target::Name(text.to_owned())),
-        // Like Python's `re.match`, anchored at the start.
-        Some(pattern) => match Regex::new(&format!("^(?:{pattern})")) {
+        Some(pattern) => match Regex::new(&anchored(pattern)) {
             Ok(pattern) => Some(Target::Pattern(pattern)),
             Err(_) => {
                 fields.refuse(field, &text.into(), "is a pattern that is not read");
