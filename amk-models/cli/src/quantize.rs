@@ -4,7 +4,6 @@ use crate::load::{LoadArgs, cpu_vm};
 use crate::options::{AllowArg, CpuSchedule, ScheduleArg, ThreadsArg, print, progress_bar, table_of, tell};
 use crate::perplexity::{margin, read};
 use crate::signals::Signals;
-use amk::ir::DType;
 use amk::rows::PoolSize;
 use amk::session::Session;
 use amk::{Encoding, Token};
@@ -13,8 +12,8 @@ use amk_models::model::Model;
 use amk_models::tokenizer::SpecialTokens;
 use amk_models::weights::{FileForm, StoredTensor};
 use amk_quantize::{
-    Calibration, Method, Output, Quantized, Recipe, Rest, Stage, Task, convert_rest, is_projection, known, quantize,
-    quantize_calibrated, remove_unfinished, size, size_of_result,
+    Calibration, Method, Output, Quantized, Recipe, Rest, Stage, Task, convert_rest, float_type, is_projection, known,
+    quantize, quantize_calibrated, remove_unfinished, size, size_of_result,
 };
 use amk_run::named::NamedModel;
 use amk_run::perplexity::{Perplexity, Windows, perplexity};
@@ -87,7 +86,7 @@ impl Quantize {
         let mut source = self.allow.open(&path)?;
         let used = Model::used(&source.config, source.tensors.clone());
         source.tensors.remove_spare(&used.with_context(|| path.display().to_string())?);
-        let recipe = recipe.with_scales(scales_of(&source));
+        let recipe = recipe.with_scales(float_type(&source));
         let output = Output::new(&source, recipe.form(), &self.output)?;
         let rest = self.rest(&recipe)?;
         let tasks = tasks(&source, &recipe)?;
@@ -244,13 +243,6 @@ fn remove_when_ended() -> Result<()> {
         std::process::exit(code);
     });
     Ok(())
-}
-
-/// The type of scales that go with a checkpoint's embeddings: bf16 where these are not floats.
-fn scales_of(source: &Checkpoint) -> DType {
-    let of = |tensor: &StoredTensor| tensor.stored_type().encoding().and_then(|encoding| encoding.float);
-    let embeddings = source.tensors.iter().find(|tensor| tensor.name() == "model.embed_tokens.weight");
-    embeddings.and_then(of).unwrap_or(DType::BF16)
 }
 
 /// The tensors to quantise.

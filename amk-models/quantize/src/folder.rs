@@ -6,6 +6,7 @@ use crate::packed::{self, Packed, bits, scale_dtype};
 use crate::place::{appear, io};
 use crate::quantize::Quantized;
 use amk::encoding::{BF16, F16};
+use amk::ir::DType;
 use amk_kernels::encoding::GroupFormat;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::weights::{FileForm, FileTensor};
@@ -18,6 +19,9 @@ use std::fs;
 use std::path::Path;
 
 const CONFIG: &str = "config.json";
+/// The field of a config that says how weights are quantised, and its name in older folders.
+const FIELD: &str = "quantization_config";
+const OTHER_FIELD: &str = "compression_config";
 /// The folder of a checkpoint's further chat templates.
 const TEMPLATES: &str = "additional_chat_templates";
 
@@ -51,7 +55,12 @@ impl About {
         if source.config.import.norms_less_one {
             return Err(not_converted("its norms are stored less 1 in a folder, and not in this file"));
         }
-        Ok(Self { config: source.config.to_json("bfloat16").map_err(not_converted)?, tensors })
+        let dtype = match float_type(source) {
+            DType::F32 => "float32",
+            DType::F16 => "float16",
+            _ => "bfloat16",
+        };
+        Ok(Self { config: source.config.to_json(dtype).map_err(not_converted)?, tensors })
     }
 
     /// Writes the checkpoint into a new folder.
@@ -67,7 +76,8 @@ impl About {
     ) -> Result<(), QuantizeError> {
         let held = Held::new(&source.tensors, quantized);
         let mut config = self.config;
-        config.insert("quantization_config".to_owned(), packed::config(&modules(&held, &self.tensors)));
+        config.remove(OTHER_FIELD);
+        config.insert(FIELD.to_owned(), packed::config(&modules(&held, &self.tensors)));
         appear(folder, |folder| {
             fs::create_dir(folder).map_err(io("write", folder))?;
             write_json(&folder.join(CONFIG), &Value::Object(config))?;
@@ -78,6 +88,14 @@ impl About {
             write_tensors(&held, &self.tensors, folder, progress)
         })
     }
+}
+
+/// The type of a checkpoint's embeddings, to which readers convert the scales of a folder; bf16
+/// where these are not floats.
+pub fn float_type(source: &Checkpoint) -> DType {
+    let embeddings = source.tensors.iter().find(|tensor| tensor.name() == "model.embed_tokens.weight");
+    let encoding = embeddings.and_then(|tensor| tensor.stored_type().encoding());
+    encoding.and_then(|encoding| encoding.float).unwrap_or(DType::BF16)
 }
 
 fn not_converted(reason: impl ToString) -> QuantizeError {

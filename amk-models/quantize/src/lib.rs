@@ -25,6 +25,7 @@ mod testing;
 
 pub use capture::{Calibration, Input};
 pub use error::QuantizeError;
+pub use folder::float_type;
 pub use gram::Gram;
 pub use held::{Rest, convert_rest, is_projection};
 pub use method::Method;

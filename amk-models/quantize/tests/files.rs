@@ -212,6 +212,23 @@ fn a_folder_has_packed_codes_and_scales() {
 }
 
 #[test]
+fn a_folder_is_not_described_in_two_ways() {
+    let folder = folder();
+    let write = |source: &Checkpoint, name: &str| {
+        let path = folder.path().join(name);
+        let quantized = quantized(source, &["int8:32"], Method::Rtn);
+        output(source, FileForm::Folder, &path).write(&quantized, &mut |_| {}).unwrap();
+        path
+    };
+    let first = write(&open(folder.path()), "first");
+    // As older folders have it.
+    let config = first.join("config.json");
+    let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replace("quantization_config", "compression_config")).unwrap();
+    open(&write(&open(&first), "second"));
+}
+
+#[test]
 fn a_folder_made_of_a_gguf_file_has_its_rows_in_order() {
     let (folder, file) = gguf();
     let source = open(&file);
@@ -232,6 +249,7 @@ fn a_folder_made_of_a_gguf_file_has_its_rows_in_order() {
     assert_same(&path, &source, &quantized);
     let config = std::fs::read_to_string(path.join("config.json")).unwrap();
     let config: serde_json::Value = serde_json::from_str(&config).unwrap();
-    assert_eq!((&config["model_type"], &config["dtype"]), (&"llama".into(), &"bfloat16".into()));
+    // That of the embeddings: readers convert all floats to it.
+    assert_eq!((&config["model_type"], &config["dtype"]), (&"llama".into(), &"float32".into()));
     assert_eq!(config["quantization_config"]["config_groups"]["group_0"]["weights"]["num_bits"], 8);
 }
