@@ -151,6 +151,12 @@ impl Tokenizer {
         guarded(|| self.inner.decode(ids, !special)).map_err(TokenizerError::Decode)
     }
 
+    /// Whether decoding takes this token, which is special or not.
+    fn has_text(&self, id: u32, special: bool) -> bool {
+        let is_special = |token: &str| self.inner.get_added_vocabulary().is_special_token(token);
+        self.inner.id_to_token(id).is_some_and(|token| special || !is_special(&token))
+    }
+
     /// Decodes token after token.
     pub fn stream(&self) -> TokenStream<'_> {
         TokenStream::new(self)

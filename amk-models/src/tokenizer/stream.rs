@@ -5,8 +5,8 @@ use super::{Tokenizer, TokenizerError};
 /// The decoder's replacement for bytes that are not UTF-8, in particular for an incomplete
 /// character.
 const REPLACEMENT: char = '\u{FFFD}';
-/// Tokens that are held back at most. A character has at most four bytes, so four tokens; special
-/// tokens, which have no text, may come between them.
+/// Tokens that are held back at most. A character has at most four bytes, so four tokens; a token
+/// may end one and begin another.
 const MAX_HELD_BACK: usize = 8;
 /// Tokens at the end of a prompt at most that are searched for text.
 const MAX_BEFORE: usize = 16;
@@ -59,6 +59,9 @@ impl<'a> TokenStream<'a> {
     /// # Errors
     /// [`TokenizerError::Decode`].
     pub fn push(&mut self, id: u32) -> Result<String, TokenizerError> {
+        if !self.tokenizer.has_text(id, self.special) {
+            return Ok(String::new());
+        }
         self.window.push(id);
         let text = self.held_back()?;
         let held_back = self.window.len() - self.given_out;

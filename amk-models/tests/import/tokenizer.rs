@@ -169,6 +169,19 @@ fn a_stream_goes_on_after_byte_tokens_that_are_not_utf8() {
     assert_eq!(streamed(tokenizer, &[&euro[..], &[invalid], &[word], &euro].concat()), "€\u{fffd} the€");
 }
 
+/// However many there are, they have no text, and the text does not begin again behind them.
+#[test]
+fn a_stream_keeps_a_space_behind_special_tokens() {
+    let checkpoint = Checkpoint::open(&golden("tiny/llama_rope_yarn")).unwrap();
+    let tokenizer = checkpoint.tokenizer().unwrap();
+    let (word, special) = (tokenizer.id("\u{2581}the").unwrap(), tokenizer.special_tokens()[0]);
+    for count in [1, 7, 8, 20] {
+        let ids = [&[word], vec![special; count].as_slice(), &[word]].concat();
+        assert_eq!(streamed(tokenizer, &ids), "the the", "{count} special tokens");
+        assert_eq!(streamed(tokenizer, &ids[1..]), "the", "{count} special tokens");
+    }
+}
+
 #[test]
 fn tokens_without_an_embedding_are_refused() {
     let mut file = GgufBuilder::tiny_llama();
