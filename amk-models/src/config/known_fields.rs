@@ -51,12 +51,13 @@ const LATENT_ATTENTION: &str = "attention over a latent (MLA) is not modelled";
 const SOFT_CAPPING: &str = "soft-capping of logits is not modelled";
 const MULTIPLIER: &str = "this multiplier of activations is not modelled";
 const LAYER_NORM: &str = "LayerNorm is not modelled, only RMS norm";
+const LATER_POSITIONS: &str = "attention to later positions is not modelled";
 const QK_NORM: &str = "this normalisation of queries and keys is not modelled";
 const OTHER_MODEL: &str = "this kind of model is not modelled, only decoders";
 
 /// Fields that change the mathematics unless they are neutral, and the feature that is not
 /// modelled.
-pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 58] = [
+pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 60] = [
     ("add_cross_attention", Neutral::False, OTHER_MODEL),
     ("alibi", Neutral::False, "attention biases by distance (ALiBi) are not modelled"),
     ("attention_bias", Neutral::False, "biases on all attention projections are not modelled"),
@@ -70,6 +71,7 @@ pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 58] = [
     ("embedding_multiplier", Neutral::One, MULTIPLIER),
     ("final_logit_softcapping", Neutral::Null, SOFT_CAPPING),
     ("first_k_dense_replace", Neutral::Null, EXPERTS),
+    ("is_causal", Neutral::True, LATER_POSITIONS),
     ("is_encoder_decoder", Neutral::False, OTHER_MODEL),
     ("kv_lora_rank", Neutral::Null, LATENT_ATTENTION),
     ("layer_norm_eps", Neutral::Null, LAYER_NORM),
@@ -103,11 +105,12 @@ pub(super) const MUST_BE_NEUTRAL: [(&str, Neutral, &str); 58] = [
     ("residual_multiplier", Neutral::One, MULTIPLIER),
     ("rope_interleave", Neutral::False, "rotation of neighbouring elements is not modelled"),
     ("rope_interleaved", Neutral::False, "rotation of neighbouring elements is not modelled"),
+    ("rotary_scaling_factor", Neutral::One, "a scaling of the rotary embedding outside `rope_scaling` is not modelled"),
     ("scale_depth", Neutral::Null, MULTIPLIER),
     ("scale_emb", Neutral::One, MULTIPLIER),
     ("shared_intermediate_size", Neutral::Null, EXPERTS),
     ("tie_encoder_decoder", Neutral::False, OTHER_MODEL),
-    ("use_bidirectional_attention", Neutral::False, "attention to later positions is not modelled"),
+    ("use_bidirectional_attention", Neutral::False, LATER_POSITIONS),
     ("use_mrope", Neutral::False, "rotary embeddings over several axes are not modelled"),
     ("use_parallel_residual", Neutral::False, "attention in parallel with the feed-forward network is not modelled"),
     ("use_qk_norm", Neutral::False, QK_NORM),

@@ -17,6 +17,14 @@ pub const IMPORTS: &[Import] = &[Import {
         names: &[("ffn_up", "mlp.c_fc"), ("ffn_down", "mlp.c_proj")],
         ..Gguf::of("starcoder2")
     }),
+    // As in StarCoder.
+    unread: &[
+        "activation_function",
+        "attention_softmax_in_fp32",
+        "layer_norm_epsilon",
+        "scale_attention_softmax_in_fp32",
+        "scale_attn_weights",
+    ],
     eps: ("norm_epsilon", 1e-5),
     activation: Activation::GeluTanh,
     window: Window::Stated(None),

@@ -165,10 +165,12 @@ fn other_models() -> Vec<(&'static str, Value, &'static str)> {
         ("qk_layernorm", json!(true), "normalisation"),
         ("use_parallel_residual", json!(true), "in parallel"),
         ("rope_interleaved", json!(true), "neighbouring"),
+        ("rotary_scaling_factor", json!(2.0), "outside `rope_scaling`"),
         ("alibi", json!(true), "ALiBi"),
         ("hidden_act", json!("relu"), "activation"),
         ("auto_map", json!({"AutoModelForCausalLM": "modeling.X"}), "Python code"),
         ("is_encoder_decoder", json!(true), "decoders"),
+        ("is_causal", json!(false), "later positions"),
         ("architectures", json!(["LlamaForSequenceClassification"]), "LlamaForCausalLM"),
         ("rope_scaling", json!({"full_attention": {"rope_type": "default"}}), "by layer"),
         ("some_new_trick", json!(3), "unknown"),
@@ -189,6 +191,7 @@ fn the_same_fields_are_accepted_when_they_are_off() {
         "attn_logit_softcapping": null, "num_experts": 0, "embedding_multiplier": 1.0, "residual_multiplier": 1,
         "logit_scale": 1.0, "no_rope_layers": [1], "rope_interleaved": false, "pruned_heads": {}, "auto_map": {},
         "quantization_config": null, "num_nextn_predict_layers": 0, "use_qk_norm": false, "scale_emb": 1,
+        "rotary_scaling_factor": 1.0, "is_causal": true,
     });
     read(&with(tiny_config(), off)).unwrap();
 }

@@ -114,6 +114,10 @@ fn fields_that_a_class_does_not_read_change_nothing() {
         ("gemma2", "sliding_window_size", json!(7)),
         ("gemma3", "max_sequence_length", json!(7)),
         ("gemma2", "hidden_act", json!("relu")),
+        ("starcoder2", "layer_norm_epsilon", json!(0.5)),
+        ("starcoder2", "attention_softmax_in_fp32", json!(true)),
+        ("starcoder2", "scale_attention_softmax_in_fp32", json!(true)),
+        ("starcoder2", "scale_attn_weights", json!(true)),
     ] {
         let with = |fields: Value| {
             let mut config = changed(name, json!({"hidden_activation": null}));
