@@ -114,8 +114,12 @@ pub struct Gguf {
     /// The number of layers of the only model whose scores are scaled by `hidden_size / heads`
     /// instead of by the head size, which files do not record.
     pub scores_by_width: Option<usize>,
-    /// Keys that a file must have, because the defaults of llama.cpp differ from those of a config.
+    /// Keys that a file must have, because the defaults of llama.cpp differ from those of a config,
+    /// or because other files of the architecture are of another kind.
     pub stated: &'static [&'static str],
+    /// Keys that converters write for other models of the architecture or of its class, and that
+    /// this one does not use.
+    pub unread: &'static [&'static str],
 }
 
 /// The function in the feed-forward network.
@@ -183,6 +187,8 @@ pub struct Local {
     pub field: Option<&'static str>,
     /// Its base if the config has none.
     pub theta: f64,
+    /// Its base if a GGUF file has none, as in llama.cpp; `None`: that of the other layers.
+    pub gguf_theta: Option<f64>,
 }
 
 /// A flag of each layer.
@@ -194,6 +200,8 @@ pub struct LayerFlag {
     pub field: &'static str,
     /// The entry of a layer with the flag, and of one without.
     pub kinds: [&'static str; 2],
+    /// The key of a GGUF file with a truth value for each layer, or with a period.
+    pub key: Option<&'static str>,
     /// The layers that have it if there is no such list.
     pub unlisted: Unlisted,
     /// The prefixes of the names, below the layer, of tensors that only layers with the flag have,
@@ -227,6 +235,7 @@ impl LayerFlag {
             name: "sliding",
             field: "layer_types",
             kinds: ["sliding_attention", "full_attention"],
+            key: Some("attention.sliding_window_pattern"),
             unlisted: Unlisted::AllButOneIn { field, period },
             tensors: [&[], &[]],
         }
@@ -443,6 +452,7 @@ impl Gguf {
             names: &[],
             scores_by_width: None,
             stated: &[],
+            unread: &[],
         }
     }
 }

@@ -28,7 +28,7 @@ class Gguf:
     """How llama.cpp's converter writes the checkpoint: facts that are not in the names that gguf-py knows."""
 
     architecture: gguf.MODEL_ARCH
-    keys: dict[str, float | int | bool] = field(default_factory=dict)
+    keys: dict[str, float | int | bool | str | list[bool]] = field(default_factory=dict)
     permuted: bool = False
     """Rows of queries and keys are interleaved, for a rotation of neighbouring elements."""
     layer_norm: bool = False
@@ -374,7 +374,21 @@ FAMILIES: dict[str, Family] = {
                 "beta_slow": 1,
                 "original_max_position_embeddings": 64,
             },
-        )
+        ),
+        Gguf(
+            ARCH.OLMO2,
+            {
+                "attention.sliding_window": WINDOW,
+                "attention.sliding_window_pattern": [True, True, True, False],
+                "rope.freq_base_swa": 500000.0,
+                "rope.scaling.type": "yarn",
+                "rope.scaling.factor": 4.0,
+                "rope.scaling.original_context_length": 64,
+                "rope.scaling.yarn_attn_factor": 1.125,
+                "rope.scaling.yarn_beta_fast": 32.0,
+                "rope.scaling.yarn_beta_slow": 1.0,
+            },
+        ),
     ),
     "cohere2": Family(
         config(
@@ -450,7 +464,8 @@ def write_gguf(folder: Path, family: Family, model: PreTrainedModel) -> None:
     eps = next(getattr(config, key) for key in ("rms_norm_eps", "layer_norm_eps", "norm_epsilon", "norm_eps") if hasattr(config, key))
     (writer.add_layer_norm_eps if kind.layer_norm else writer.add_layer_norm_rms_eps)(eps)
     for key, value in kind.keys.items():
-        add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32}[type(value)]
+        types = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32}
+        add = (types | {str: writer.add_string, list: writer.add_array})[type(value)]
         add(f"{name}.{key}", value)
     if kind.rope_factors:
         original = config.original_max_position_embeddings

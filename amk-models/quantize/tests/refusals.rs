@@ -108,7 +108,7 @@ fn another_form_is_recommended_only_where_there_is_one() {
     assert_eq!(error("granite4", FileForm::Folder), format!("{folder} `granitemoehybrid` {names}"));
     let file = "this model cannot be written as a GGUF file: GGUF files of";
     assert_eq!(error("granite4", FileForm::Gguf), format!("{file} `granitemoehybrid` are not known"));
-    assert_eq!(error("olmo3", FileForm::Gguf), format!("{file} `olmo3` are not known"));
+    assert_eq!(error("helium", FileForm::Gguf), format!("{file} `helium` are not known"));
     let error = error("gemma3_with_images", FileForm::Gguf);
     assert!(error.ends_with("its norms are stored less 1 in this folder, and not in a file"), "{error}");
 }

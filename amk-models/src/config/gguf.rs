@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::tokenizer::CONTROL_TOKEN;
 use crate::weights::FormatError;
-use crate::weights::gguf::{Metadata, Value};
+use crate::weights::gguf::{Array, Metadata, Value};
 
 use super::rope::{longrope_attention_factor, yarn_attention_factor};
 use super::{AllowedFields, ConfigError, MAX_DIMENSION, MAX_LENGTH, ModelConfig, Refusal, Rope, RopeScaling};
@@ -41,7 +41,7 @@ const MODELLED: [&str; 20] = [
 ];
 
 /// Keys under the architecture's prefix without effect on the mathematics.
-const HARMLESS: [&str; 2] = ["rope.scaling.finetuned", "tensor_data_layout"];
+const HARMLESS: [&str; 3] = ["pooling_type", "rope.scaling.finetuned", "tensor_data_layout"];
 
 /// Keys under the architecture's prefix that must be 0 or false, and the feature that is not
 /// modelled.
@@ -177,13 +177,20 @@ fn name_key(refusal: &mut Refusal, import: &Import, gguf: &Gguf) {
     }
 }
 
-/// The kind of checkpoint that `general.architecture` names.
+/// The kind of checkpoint that `general.architecture` names. If there are several, it is the one
+/// with the most keys that the file has to have, and has.
 fn import(metadata: &Metadata) -> Result<(&'static Import, &'static Gguf), Refusal> {
     const KEY: &str = "general.architecture";
     let found = metadata.get(KEY).ok_or_else(|| Refusal::new(KEY, "", "is missing"))?;
     let known = || imports().filter_map(|import| Some((import, import.gguf.as_ref()?)));
-    known().find(|(_, gguf)| metadata.is_text(KEY, gguf.architecture)).ok_or_else(|| {
-        let supported = known().map(|(_, gguf)| gguf.architecture).collect::<Vec<_>>().join(", ");
+    let has = |gguf: &Gguf, key: &str| metadata.get(&format!("{}.{key}", gguf.architecture)).is_some();
+    let of_architecture = known().filter(|(_, gguf)| metadata.is_text(KEY, gguf.architecture));
+    let stated = |gguf: &Gguf| gguf.stated.iter().all(|key| has(gguf, key)).then_some(gguf.stated.len());
+    of_architecture.max_by_key(|(_, gguf)| stated(gguf)).ok_or_else(|| {
+        let mut supported: Vec<&str> = known().map(|(_, gguf)| gguf.architecture).collect();
+        let mut seen = BTreeSet::new();
+        supported.retain(|architecture| seen.insert(*architecture));
+        let supported = supported.join(", ");
         Refusal::new(KEY, found.to_string(), format!("this architecture is not supported; supported are {supported}"))
     })
 }
@@ -207,7 +214,7 @@ fn read(keys: &mut Keys<'_>, import: &'static Import, tensors: GgufTensors) -> M
     let rope = rope(keys, head_dim, context_len, tensors.rope_factors);
     let local_theta = import.local.and_then(|_| keys.float(LOCAL_THETA));
     let local = |local: Local| Rope {
-        theta: local_theta.unwrap_or(local.theta),
+        theta: local_theta.or(local.gguf_theta).unwrap_or(rope.theta),
         scaling: RopeScaling::Default,
         ..rope.clone()
     };
@@ -229,7 +236,7 @@ fn read(keys: &mut Keys<'_>, import: &'static Import, tensors: GgufTensors) -> M
         sizes: sizes(keys, import),
         numbers,
         flags: flags(import, &tensors.names),
-        layer_flags: layer_flags(import, layers, &tensors.names),
+        layer_flags: layer_flags(keys, import, layers, &tensors.names),
         window,
         norms_less_one: false,
         local_rope: import.local.map(local),
@@ -281,10 +288,18 @@ pub(super) fn has_others(import: &Import) -> bool {
     import.layers.is_some_and(|flag| flag.tensors.iter().any(|tensors| !tensors.is_empty()))
 }
 
-/// The flags of each layer: by its tensors, or as built into llama.cpp where files do not contain
-/// them.
-fn layer_flags(import: &Import, layers: usize, names: &BTreeSet<String>) -> BTreeMap<&'static str, Vec<bool>> {
+/// The flags of each layer: by a key, by its tensors, or as built into llama.cpp where files do not
+/// contain them.
+fn layer_flags(
+    keys: &mut Keys<'_>,
+    import: &Import,
+    layers: usize,
+    names: &BTreeSet<String>,
+) -> BTreeMap<&'static str, Vec<bool>> {
     let Some(flag) = import.layers else { return BTreeMap::new() };
+    if let Some(stated) = flag.key.and_then(|key| stated_flags(keys, key, layers)) {
+        return BTreeMap::from([(flag.name, stated)]);
+    }
     let [own, _] = flag.tensors;
     let has = |layer: usize| {
         let name = |start: &&str| format!("model.layers.{layer}.{start}");
@@ -293,10 +308,28 @@ fn layer_flags(import: &Import, layers: usize, names: &BTreeSet<String>) -> BTre
             .any(|start| names.range(start.clone()..).next().is_some_and(|name| name.starts_with(&start)))
     };
     let flags = match flag.unlisted {
-        Unlisted::AllButOneIn { period, .. } => (1..=layers).map(|layer| !layer.is_multiple_of(period)).collect(),
+        Unlisted::AllButOneIn { period, .. } => all_but_one_in(period, layers),
         Unlisted::Numbered { .. } => (0..layers).map(has).collect(),
     };
     BTreeMap::from([(flag.name, flags)])
+}
+
+/// The flags of layers of which the last of each `period` has none; with 0 all have it.
+fn all_but_one_in(period: usize, layers: usize) -> Vec<bool> {
+    (1..=layers).map(|layer| period == 0 || !layer.is_multiple_of(period)).collect()
+}
+
+/// The flags of the layers that a key states.
+fn stated_flags(keys: &mut Keys<'_>, key: &str, layers: usize) -> Option<Vec<bool>> {
+    let full = keys.full(key);
+    match keys.metadata.get(&full)? {
+        Value::Array(Array::Bool(flags)) if flags.len() == layers => Some(flags.clone()),
+        Value::Unsigned(period) => Some(all_but_one_in((*period).try_into().unwrap_or(usize::MAX), layers)),
+        _ => {
+            keys.refuse(key, &format!("expected true or false for each of the {layers} layers, or a period"));
+            None
+        }
+    }
 }
 
 /// A flag is set if the first layer has its tensors.
@@ -480,7 +513,9 @@ impl Keys<'_> {
     fn is_of_the_family(&self, own: &str) -> bool {
         let local = own == LOCAL_THETA && self.import.local.is_some();
         let number = self.import.numbers.iter().any(|number| number.key == Some(own));
-        local || own == self.gguf.eps || number || self.import.sizes.iter().any(|size| size.key == own)
+        let layers = self.import.layers.is_some_and(|flag| flag.key == Some(own));
+        let size = self.import.sizes.iter().any(|size| size.key == own);
+        local || own == self.gguf.eps || number || layers || size || self.gguf.unread.contains(&own)
     }
 
     fn account_for_the_rest(&mut self) {

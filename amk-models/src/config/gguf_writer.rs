@@ -67,6 +67,10 @@ impl ModelConfig {
         if let Some(window) = self.window.or(whole) {
             put(WINDOW, Value::Unsigned(window as u64));
         }
+        if let Some((key, flag)) = self.import.layers.and_then(|flag| Some((flag.key?, flag.name))) {
+            let flags = self.layer_flags.get(flag).cloned().unwrap_or_default();
+            put(key, Value::Array(Array::Bool(flags)));
+        }
         let attends = self.layer_flags.values().next().filter(|_| has_others(self.import));
         put(
             KV_HEADS,
@@ -246,6 +250,22 @@ mod tests {
         assert_eq!(metadata["lfm2.shortconv.l_cache"], Value::Unsigned(4));
         let error = config.to_gguf(BTreeSet::new()).expect_err("no layer attends").to_string();
         assert_eq!(error, "a GGUF file cannot say which of its layers are of which kind");
+    }
+
+    #[test]
+    fn layers_with_a_window_are_listed() {
+        let fields = json!({
+            "model_type": "olmo3", "vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
+            "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
+            "rope_theta": 1e4, "sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"],
+            "tie_word_embeddings": true,
+        });
+        let config = ModelConfig::from_json(Path::new("config.json"), fields.to_string().as_bytes())
+            .unwrap_or_else(|error| panic!("{error}"));
+        let metadata = config.to_gguf(BTreeSet::new()).unwrap_or_else(|error| panic!("{error}")).metadata;
+        assert_eq!(metadata["general.architecture"], Value::String("olmo2".to_owned()));
+        let flags = Value::Array(Array::Bool(vec![false, true]));
+        assert_eq!(metadata["olmo2.attention.sliding_window_pattern"], flags);
     }
 
     #[test]

@@ -26,7 +26,7 @@ const TEXT: Import = Import {
     tied: true,
     unread: &["_sliding_window_pattern"],
     theta: 1_000_000.0,
-    local: Some(Local { field: Some("rope_local_base_freq"), theta: 10_000.0 }),
+    local: Some(Local { field: Some("rope_local_base_freq"), theta: 10_000.0, gguf_theta: Some(10_000.0) }),
     layers: Some(LayerFlag::sliding(6, Some("sliding_window_pattern"))),
     numbers: &[Number {
         path: "score_scale",

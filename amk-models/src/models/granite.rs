@@ -15,7 +15,19 @@ const GRANITE_3: Import = Import {
     family: "granite",
     model_type: "granite",
     class: "GraniteForCausalLM",
-    gguf: Some(Gguf { pairs: Pairs::Neighbours, stated: &["attention.scale"], ..Gguf::of("granite") }),
+    gguf: Some(Gguf {
+        pairs: Pairs::Neighbours,
+        stated: &["attention.scale"],
+        unread: &[
+            "expert_shared_feed_forward_length",
+            "ssm.conv_kernel",
+            "ssm.group_count",
+            "ssm.inner_size",
+            "ssm.state_size",
+            "ssm.time_step_rank",
+        ],
+        ..Gguf::of("granite")
+    }),
     defaults: &[Absent::KV_HEADS],
     numbers: &[
         Number::of("embedding_scale", "embedding_multiplier", "embedding_scale", 1.0),

@@ -48,6 +48,7 @@ pub const IMPORTS: &[Import] = &[Import {
         name: "attends",
         field: "layer_types",
         kinds: ["full_attention", "conv"],
+        key: None,
         unlisted: Unlisted::Numbered { field: "full_attn_idxs" },
         tensors: [&["self_attn."], &["conv."]],
     }),

@@ -11,7 +11,11 @@ pub const IMPORTS: &[Import] = &[Import {
     family: "nemotron",
     model_type: "nemotron",
     class: "NemotronForCausalLM",
-    gguf: Some(Gguf { eps: "attention.layer_norm_epsilon", ..Gguf::of("nemotron") }),
+    gguf: Some(Gguf {
+        eps: "attention.layer_norm_epsilon",
+        unread: &["attention.layer_norm_rms_epsilon"],
+        ..Gguf::of("nemotron")
+    }),
     eps: ("norm_eps", 1e-5),
     activation: Activation::ReluSquared,
     rotation: Rotation { part: Some(0.5), pairs: Pairs::Halves },

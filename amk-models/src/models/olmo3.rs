@@ -3,7 +3,7 @@
 
 use super::kv::KvCache;
 use super::parts::{Attention, Ends, Mlp, PostNorms, QkNorms, Rotary};
-use crate::import::{Absent, Import, LayerFlag, Local, Window};
+use crate::import::{Absent, Gguf, Import, LayerFlag, Local, Window};
 use amk::prelude::*;
 use amk_kernels::{add, attention, embed, kv_append, linear, rms_norm, rope, silu_mul, window_attention};
 
@@ -12,12 +12,13 @@ pub const IMPORTS: &[Import] = &[Import {
     family: "olmo3",
     model_type: "olmo3",
     class: "Olmo3ForCausalLM",
-    gguf: None,
+    // Files of OLMo 2 have no window.
+    gguf: Some(Gguf { names: Gguf::POST_NORMS, stated: &["attention.sliding_window"], ..Gguf::of("olmo2") }),
     defaults: &[Absent::KV_HEADS],
     eps: ("rms_norm_eps", 1e-5),
     theta: 500_000.0,
     // Regardless of `rope_theta`, which transformers uses only for the other layers.
-    local: Some(Local { field: None, theta: 500_000.0 }),
+    local: Some(Local { field: None, theta: 500_000.0, gguf_theta: None }),
     window: Window::OfLayers,
     layers: Some(LayerFlag::sliding(4, None)),
     unread: &["_sliding_window_pattern", "sliding_window_pattern"],

@@ -18,6 +18,7 @@ pub const IMPORTS: &[Import] = &[Import {
         name: "rotated",
         field: "no_rope_layers",
         kinds: ["1", "0"],
+        key: None,
         unlisted: Unlisted::AllButOneIn { field: Some("no_rope_layer_interval"), period: 4 },
         tensors: [&[], &[]],
     }),

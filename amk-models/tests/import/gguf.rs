@@ -121,6 +121,79 @@ fn keys_that_are_left_out_mean_what_they_mean_to_llama_cpp() {
     assert_eq!(open(&GgufBuilder::tiny_llama()).unwrap().config.rope.theta, 10_000.0);
 }
 
+/// Converters write what they find in a config, for a Granite 4 without state spaces those of
+/// others.
+#[test]
+fn keys_that_a_model_of_the_architecture_does_not_use_are_ignored() {
+    let refused = |architecture: &str, key: &str| {
+        let mut file = GgufBuilder::default();
+        file.text("general.architecture", architecture).u32(&format!("{architecture}.{key}"), 4);
+        // Everything else is missing.
+        open(&file).unwrap_err().contains(key)
+    };
+    for (architecture, key) in [
+        ("granite", "expert_shared_feed_forward_length"),
+        ("granite", "ssm.conv_kernel"),
+        ("nemotron", "attention.layer_norm_rms_epsilon"),
+        ("qwen3", "pooling_type"),
+    ] {
+        assert!(!refused(architecture, key), "{architecture} {key}");
+    }
+    assert!(refused("llama", "ssm.conv_kernel") && refused("stablelm", "attention.layer_norm_rms_epsilon"));
+}
+
+#[test]
+fn layers_with_a_window_are_stated_or_follow_from_the_architecture() {
+    let open_with = |change: &dyn Fn(&mut GgufBuilder)| {
+        let mut file = GgufBuilder::default();
+        file.text("general.architecture", "gemma3")
+            .u32("gemma3.block_count", 4)
+            .u32("gemma3.context_length", 16)
+            .u32("gemma3.embedding_length", 8)
+            .u32("gemma3.feed_forward_length", 12)
+            .u32("gemma3.attention.head_count", 2)
+            .u32("gemma3.attention.head_count_kv", 1)
+            .u32("gemma3.attention.sliding_window", 4)
+            .u32("gemma3.vocab_size", 6)
+            .f32("gemma3.attention.layer_norm_rms_epsilon", 1e-5);
+        change(&mut file);
+        open(&file).map(|checkpoint| checkpoint.config.layer_flags["sliding"].clone())
+    };
+    const PATTERN: &str = "gemma3.attention.sliding_window_pattern";
+    assert_eq!(open_with(&|_| ()).unwrap(), [true; 4]);
+    assert_eq!(open_with(&|file| _ = file.bools(PATTERN, &[0, 1, 1, 0])).unwrap(), [false, true, true, false]);
+    assert_eq!(open_with(&|file| _ = file.u32(PATTERN, 2)).unwrap(), [true, false, true, false]);
+    assert_eq!(open_with(&|file| _ = file.u32(PATTERN, 0)).unwrap(), [true; 4]);
+    for error in [open_with(&|file| _ = file.bools(PATTERN, &[1])), open_with(&|file| _ = file.text(PATTERN, "x"))] {
+        assert!(error.unwrap_err().contains("true or false for each of the 4 layers, or a period"));
+    }
+}
+
+#[test]
+fn a_window_tells_olmo_3_from_olmo_2() {
+    let open_with = |window: Option<u32>| {
+        let mut file = GgufBuilder::default();
+        file.text("general.architecture", "olmo2")
+            .u32("olmo2.block_count", 4)
+            .u32("olmo2.context_length", 16)
+            .u32("olmo2.embedding_length", 8)
+            .u32("olmo2.feed_forward_length", 12)
+            .u32("olmo2.attention.head_count", 2)
+            .u32("olmo2.vocab_size", 6)
+            .f32("olmo2.rope.freq_base", 5e3)
+            .f32("olmo2.attention.layer_norm_rms_epsilon", 1e-5);
+        if let Some(window) = window {
+            file.u32("olmo2.attention.sliding_window", window);
+        }
+        open(&file).unwrap().config
+    };
+    assert_eq!(open_with(None).family(), "olmo2");
+    let config = open_with(Some(4));
+    assert_eq!((config.family(), config.window), ("olmo3", Some(4)));
+    assert_eq!(config.layer_flags["sliding"], [true, true, true, false]);
+    assert_eq!(config.local().theta, 5e3, "that of the other layers, if the file has none");
+}
+
 #[test]
 fn longrope_is_known_by_its_factors_and_may_be_named() {
     let open_with = |name: Option<&str>| {

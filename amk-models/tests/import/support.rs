@@ -185,6 +185,11 @@ impl GgufBuilder {
         self.entry(key, 9, &bytes)
     }
 
+    pub(crate) fn bools(&mut self, key: &str, values: &[u8]) -> &mut Self {
+        let bytes = [array_head(7, values.len()).as_slice(), values].concat();
+        self.entry(key, 9, &bytes)
+    }
+
     pub(crate) fn f32s(&mut self, key: &str, values: &[f32]) -> &mut Self {
         let mut bytes = array_head(6, values.len());
         bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
