@@ -117,6 +117,9 @@ pub struct Gguf {
     /// Keys that a file must have, because the defaults of llama.cpp differ from those of a config,
     /// or because other files of the architecture are of another kind.
     pub stated: &'static [&'static str],
+    /// The special tokens behind which white space is text, if it is part of all others of a
+    /// SentencePiece vocabulary, which files do not record.
+    pub spaced: Option<&'static [&'static str]>,
     /// Keys that converters write for other models of the architecture or of its class, and that
     /// this one does not use.
     pub unread: &'static [&'static str],
@@ -452,6 +455,7 @@ impl Gguf {
             names: &[],
             scores_by_width: None,
             stated: &[],
+            spaced: None,
             unread: &[],
         }
     }

@@ -54,10 +54,10 @@ pub(super) fn open(path: &Path, allowed: &AllowedFields) -> Result<Checkpoint, C
     let file = GgufFile::open(path)?;
     check_quantization_version(&file.metadata)?;
     let config = ModelConfig::from_gguf(path, &file.metadata, about_tensors(path, &file)?, allowed)?;
-    let tokenizer = tokenizer(path, &file.metadata)?;
+    let gguf = config.import.gguf.unwrap_or(Gguf::of(""));
+    let tokenizer = tokenizer(path, &file.metadata, &gguf)?;
     let chat_template = chat_template(&file.metadata)?;
     let generation = GenerationDefaults { eos: config.eos.clone(), ..GenerationDefaults::default() };
-    let gguf = config.import.gguf.unwrap_or(Gguf::of(""));
     let mut tensors = file.into_tensors(gguf.names)?;
     // Read into the config; no weights of the model.
     for name in [ROPE_FACTORS, ROPE_FACTORS_SHORT, ROPE_FACTORS_LONG] {
@@ -69,8 +69,9 @@ pub(super) fn open(path: &Path, allowed: &AllowedFields) -> Result<Checkpoint, C
 
 /// Returns the embedded tokenizer, or the `tokenizer.json` in the file's folder if the embedded one
 /// cannot be built.
-fn tokenizer(path: &Path, metadata: &Metadata) -> Result<Option<Tokenizer>, CheckpointError> {
-    let embedded = metadata.get("tokenizer.ggml.model").map(|_| Tokenizer::from_gguf(path, metadata)).transpose();
+fn tokenizer(path: &Path, metadata: &Metadata, gguf: &Gguf) -> Result<Option<Tokenizer>, CheckpointError> {
+    let embedded = metadata.get("tokenizer.ggml.model").map(|_| Tokenizer::from_gguf(path, metadata, gguf));
+    let embedded = embedded.transpose();
     if let Ok(Some(embedded)) = embedded {
         return Ok(Some(embedded));
     }

@@ -30,6 +30,7 @@ pub const IMPORTS: &[Import] = &[
         class: "Phi3ForCausalLM",
         gguf: Some(Gguf {
             names: &[("attn_qkv", "self_attn.qkv_proj"), ("ffn_up", "mlp.gate_up_proj")],
+            spaced: Some(&["<unk>", "<s>", "<|endoftext|>"]),
             ..Gguf::of("phi3")
         }),
         unread: &["full_attn_mod", "interpolate_factor"],

@@ -11,6 +11,7 @@ use tokenizers::normalizers::unicode::NFC;
 use tokenizers::processors::template::TemplateProcessing;
 use tokenizers::{AddedToken, NormalizerWrapper};
 
+use crate::import::Gguf;
 use crate::weights::gguf::Metadata;
 
 use super::pre_tokenizer::{PreTokenizer, pre_tokenizer};
@@ -27,15 +28,16 @@ pub(super) const USER_DEFINED_TOKEN: i64 = 4;
 pub(super) const UNUSED_TOKEN: i64 = 5;
 
 impl Tokenizer {
-    /// Builds the tokenizer that the metadata of the GGUF file at `path` describes.
+    /// Builds the tokenizer that the metadata of the GGUF file at `path` describes, a file of this
+    /// kind.
     ///
     /// # Errors
     /// [`TokenizerError::Invalid`].
-    pub(crate) fn from_gguf(path: &Path, metadata: &Metadata) -> Result<Self, TokenizerError> {
+    pub(crate) fn from_gguf(path: &Path, metadata: &Metadata, gguf: &Gguf) -> Result<Self, TokenizerError> {
         let parts = Parts { path, metadata };
         let inner = match parts.kind()? {
             Kind::Bytes => parts.bytes()?,
-            Kind::Pieces => parts.pieces()?,
+            Kind::Pieces => parts.pieces(gguf.spaced)?,
         };
         Ok(Self::new(inner))
     }
@@ -82,12 +84,14 @@ impl<'a> Parts<'a> {
         inner.with_pre_tokenizer(Some(method.cut));
         inner.with_normalizer(method.nfc.then_some(NormalizerWrapper::NFC(NFC)));
         inner.with_decoder(Some(ByteLevel::new(false, true, true)));
-        self.add_special_tokens(&mut inner, tokens)?;
+        self.add_special_tokens(&mut inner, tokens, None)?;
         inner.with_post_processor(self.surroundings(tokens, method.adds_bos)?);
         Ok(inner)
     }
 
-    fn pieces(&self) -> Result<tokenizers::Tokenizer, TokenizerError> {
+    /// White space behind special tokens is part of them, unless they are among `spaced`, if there
+    /// is such a list.
+    fn pieces(&self, spaced: Option<&[&str]>) -> Result<tokenizers::Tokenizer, TokenizerError> {
         const SCORES: &str = "tokenizer.ggml.scores";
         let tokens = self.texts(TOKENS)?;
         let scores = self.metadata.floats(SCORES).map_err(|error| self.invalid(error.cause))?.unwrap_or_default();
@@ -107,7 +111,7 @@ impl<'a> Parts<'a> {
         let library = |error| self.invalid(error);
         inner.with_normalizer(Some(sentence_piece::normalizer(space_in_front).map_err(library)?));
         inner.with_decoder(Some(sentence_piece::decoder(space_in_front).map_err(library)?));
-        self.add_special_tokens(&mut inner, tokens)?;
+        self.add_special_tokens(&mut inner, tokens, spaced)?;
         inner.with_post_processor(self.surroundings(tokens, true)?);
         Ok(inner)
     }
@@ -120,7 +124,9 @@ impl<'a> Parts<'a> {
     fn method(&self) -> Result<PreTokenizer, TokenizerError> {
         const KEY: &str = "tokenizer.ggml.pre";
         let name = self.metadata.text(KEY).map_err(|error| self.invalid(error.cause))?;
-        let name = name.ok_or_else(|| self.invalid(format!("metadata `{KEY}` is missing")))?;
+        let name = name.ok_or_else(|| {
+            self.invalid(format!("metadata `{KEY}` is missing; put the model's tokenizer.json into the same folder"))
+        })?;
         pre_tokenizer(name).ok_or_else(|| {
             self.invalid(format!(
                 "the embedded tokenizer cuts text by {name:?}, which is not known; put the \
@@ -149,11 +155,20 @@ impl<'a> Parts<'a> {
         merges.collect::<Option<Vec<_>>>().ok_or_else(|| self.invalid("a merge is not two pieces"))
     }
 
-    fn add_special_tokens(&self, inner: &mut tokenizers::Tokenizer, tokens: &[String]) -> Result<(), TokenizerError> {
+    fn add_special_tokens(
+        &self,
+        inner: &mut tokenizers::Tokenizer,
+        tokens: &[String],
+        spaced: Option<&[&str]>,
+    ) -> Result<(), TokenizerError> {
         let types = self.types(tokens)?;
+        let added = |token: &String, special: bool| {
+            let strips = spaced.is_some_and(|spaced| !spaced.contains(&token.as_str()));
+            AddedToken::from(token.clone(), special).normalized(false).rstrip(strips)
+        };
         let of_types = |wanted: &[i64], special: bool| -> Vec<AddedToken> {
             let typed = tokens.iter().zip(&types).filter(|(_, found)| wanted.contains(found));
-            typed.map(|(token, _)| AddedToken::from(token.clone(), special).normalized(false)).collect()
+            typed.map(|(token, _)| added(token, special)).collect()
         };
         inner.add_special_tokens(&of_types(&[CONTROL_TOKEN, UNKNOWN_TOKEN], true));
         inner.add_tokens(&of_types(&[USER_DEFINED_TOKEN], false));

@@ -102,13 +102,14 @@ fn without_offsets(mut json: Json) -> Json {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::import::Gguf;
     use crate::weights::gguf::Metadata;
     use std::path::Path;
 
     fn read(entries: Vec<(String, Value)>) -> Tokenizer {
         let path = Path::new("model.gguf");
         let metadata = Metadata::new(path, entries.into_iter().collect());
-        Tokenizer::from_gguf(path, &metadata).unwrap_or_else(|error| panic!("{error}"))
+        Tokenizer::from_gguf(path, &metadata, &Gguf::of("llama")).unwrap_or_else(|error| panic!("{error}"))
     }
 
     /// Metadata with four tokens, and names for embeddings without one.

@@ -169,6 +169,41 @@ fn a_stream_goes_on_after_byte_tokens_that_are_not_utf8() {
     assert_eq!(streamed(tokenizer, &[&euro[..], &[invalid], &[word], &euro].concat()), "€\u{fffd} the€");
 }
 
+/// As in the tokenizer.json of Phi-3, whose chat template writes line breaks behind them.
+#[test]
+fn special_tokens_of_phi_3_take_the_white_space_behind_them() {
+    let ids = |architecture: &str, text: &str| {
+        let mut file = GgufBuilder::default();
+        file.text("general.architecture", architecture)
+            .f32(&format!("{architecture}.attention.layer_norm_rms_epsilon"), 1e-5)
+            .text("tokenizer.ggml.model", "llama")
+            .texts(
+                "tokenizer.ggml.tokens",
+                &["<unk>", "<s>", "</s>", "<0x0A>", "\u{2581}", "a", "\u{2581}a", "<|user|>"],
+            )
+            .f32s("tokenizer.ggml.scores", &[0.0, 0.0, 0.0, 0.0, -3.0, -2.0, -1.0, 0.0])
+            .i32s("tokenizer.ggml.token_type", &[2, 3, 3, 6, 1, 1, 1, 3])
+            .u32("tokenizer.ggml.unknown_token_id", 0)
+            .u32("tokenizer.ggml.bos_token_id", 1);
+        for (key, size) in [
+            ("block_count", 1),
+            ("context_length", 16),
+            ("embedding_length", 8),
+            ("feed_forward_length", 12),
+            ("attention.head_count", 2),
+            ("vocab_size", 8),
+        ] {
+            file.u32(&format!("{architecture}.{key}"), size);
+        }
+        let (_folder, path) = written("m.gguf", &file.build());
+        let checkpoint = Checkpoint::open(&path).unwrap();
+        checkpoint.tokenizer().unwrap().encode(text, SpecialTokens::AsWritten).unwrap()
+    };
+    assert_eq!(ids("phi3", "<|user|>\na<|user|> \n a"), [7, 6, 7, 6]);
+    assert_eq!(ids("phi3", "<s>\na"), [1, 4, 3, 5]);
+    assert_eq!(ids("llama", "<|user|>\na"), [7, 4, 3, 5]);
+}
+
 /// However many there are, they have no text, and the text does not begin again behind them.
 #[test]
 fn a_stream_keeps_a_space_behind_special_tokens() {
