@@ -199,6 +199,39 @@ buffer b0 @x activation f32[{size}]{packet}
     }
 }
 
+/// Two bounds that pass each other are followed over as many steps as any packet has slots.
+#[test]
+fn tiles_that_pass_each_other_are_bounded_beside_packets_of_many_slots() {
+    const POSITIONS: u32 = 400_000;
+    let (buffers, tiles) = (12, 124);
+    let size = (POSITIONS + 4 * tiles).next_multiple_of(tiles + 1);
+    let declared =
+        |kind: &str| lines((0..buffers).map(|n| format!("buffer b{n} @b{n} {kind} f32[{size}, {size}, {size}]")));
+    let reads = (0..buffers).flat_map(|buffer| {
+        (0..2 * tiles).map(move |n| {
+            let lo = if n < tiles { format!("pos+{}", 3 * n) } else { (size / (tiles + 1) * (n - tiles)).to_string() };
+            format!("task t{}: use(b{buffer}[{lo}, {lo}, {lo}])", buffer * 2 * tiles + n)
+        })
+    });
+    let (reads, count) = (lines(reads), buffers * 2 * tiles);
+    let queue = (0..=count).map(|n| format!("t{n}")).collect::<Vec<_>>().join(" ");
+    let text = |kind| {
+        let declared = declared(kind);
+        format!(
+            "program @{kind}s
+positions {POSITIONS}
+steps pipelined
+instruction i0 \"ops::use\" use(x)
+instruction i1 \"ops::fill\" fill() -> (y)
+{declared}buffer b{buffers} @x activation f32[4] packet 255
+{reads}task t{count}: fill() -> (b{buffers}[..])
+worker w0: {queue}"
+        )
+    };
+    assert_eq!(decide(&text("state")), NONE);
+    assert_eq!(decide(&text("activation")), [114]);
+}
+
 /// Reads of a state conflict with its writes alone.
 #[test]
 fn reads_of_a_state_by_rows_are_bounded() {

@@ -65,7 +65,7 @@ pub fn certify(verified: &Verified) -> Result<Certificate, NoCertificate> {
     let mut budget = Budget::of(program);
     let mut firsts = vec![0];
     for storage in storages.filter(|&n| verifier.storages.kinds[n].moves) {
-        let positions = verifier.storages.positions(program, storage, 1, &mut budget);
+        let positions = verifier.storages.positions(program, storage, 1, usize::MAX, &mut budget);
         firsts.extend(positions.ok_or(NoCertificate::TooLarge)?);
     }
     let pipelined = program.steps == Steps::Pipelined;

@@ -367,7 +367,7 @@ impl Verifier {
         let mut starts = Vec::new();
         let buffer = self.storages.moving_packets().unwrap_or(BufferId(0));
         for storage in (0..self.storages.kinds.len()).filter(|&n| self.storages.kinds[n].moves) {
-            let more = self.storages.positions(program, storage, window, budget);
+            let more = self.storages.positions(program, storage, window, usize::MAX, budget);
             let positions = more.as_ref().map_or(u64::MAX, |more| more.len() as u64);
             const PER_POSITION: u64 = 80;
             if !budget.spend(positions.saturating_mul(PER_POSITION), TooMuch::Positions { buffer, positions }) {
@@ -485,6 +485,9 @@ impl Verifier {
     }
 }
 
+/// A number of positions that is quickly listed.
+const FEW_POSITIONS: usize = 1 << 16;
+
 /// Races and coverage of one storage, at one position or at all that differ.
 fn check_storage(
     storages: &Storages,
@@ -498,11 +501,12 @@ fn check_storage(
     let pipelined = program.steps == Steps::Pipelined;
     let all_steps = Scene { storage, buffers, accesses, steps: &[] };
     let all;
+    // Elements defined from the start need no replay, and pairs cover all positions at once.
+    let pairs = accesses.len().saturating_pow(2).max(FEW_POSITIONS);
+    let most = if storage.kept { pairs } else { usize::MAX };
     let positions = match starts {
         Some(Period { ref first, .. }) => std::slice::from_ref(first),
-        None if storage.moves => match storages.positions(program, n, judge.clock_copies, judge.budget) {
-            // Elements defined from the start need no replay, and pairs cover all positions at
-            // once.
+        None if storage.moves => match storages.positions(program, n, judge.clock_copies, most, judge.budget) {
             None if !storage.shared && storage.kept => return pairs::compare(&all_steps, judge, None),
             None => return,
             Some(few) => {

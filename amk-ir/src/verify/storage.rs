@@ -185,24 +185,26 @@ impl Storages {
     }
 
     /// Positions that represent all launches of `steps` steps: between two of them the bounds of
-    /// the storage keep their order in each step. `None` if there are too many to check.
+    /// the storage keep their order in each step. `None` if there are more than `most`, or too many
+    /// to check.
     pub(super) fn positions(
         &self,
         program: &Program,
         storage: usize,
         steps: u32,
+        most: usize,
         budget: &mut Budget,
     ) -> Option<Vec<u32>> {
         let last = program.positions - 1;
         if self.kinds[storage].shared || self.every_position {
             return Some((0..program.positions.min(MOST_SHARED_POSITIONS)).collect());
         }
-        let steps = if program.positions > 1 { steps } else { 1 };
+        let (buffer, steps) = (self.buffers.row(storage as u32)[0], if program.positions > 1 { steps } else { 1 });
+        const PER_POSITION: u64 = 30;
         let mut positions = vec![0, last];
         for dim in 0..crate::MAX_RANK {
             let (fixed, moving) = self.bounds(program, storage, dim);
             if fixed.len() * moving.len() > MOST_MEETINGS {
-                let buffer = self.buffers.row(storage as u32)[0];
                 let meetings = fixed.len() as u64 * moving.len() as u64;
                 // A storage that needs no replay is compared pair by pair instead.
                 if !self.kinds[storage].kept {
@@ -212,14 +214,16 @@ impl Storages {
             }
             for &moving in &moving {
                 let from = fixed.partition_point(|&fixed| fixed < moving);
-                for &fixed in &fixed[from..] {
-                    // At most 32 bits, as both are.
-                    let meet = u32::try_from(fixed - moving).unwrap_or(u32::MAX);
-                    let first = meet.saturating_sub(steps);
-                    if first > last {
-                        break;
+                // At most 32 bits, as both are.
+                let meets = fixed[from..].iter().map(|&fixed| u32::try_from(fixed - moving).unwrap_or(u32::MAX));
+                for meet in meets.take_while(|meet| meet.saturating_sub(steps) <= last) {
+                    let around = meet.saturating_sub(steps)..=meet.saturating_add(1).min(last);
+                    let work = u64::from(around.end() - around.start() + 1) * PER_POSITION;
+                    let what = TooMuch::Positions { buffer, positions: positions.len() as u64 };
+                    if positions.len() > most || !budget.spend(work, what) {
+                        return None;
                     }
-                    positions.extend(first..=meet.saturating_add(1).min(last));
+                    positions.extend(around);
                 }
             }
         }
