@@ -187,7 +187,7 @@ fn check_apart(tensors: &[StoredTensor]) -> Result<(), FormatError> {
 }
 
 /// Tensor type codes (`ggml_type`) and their names.
-const TYPES: [(u32, &str); 32] = [
+const TYPES: [(u32, &str); 34] = [
     (0, "F32"),
     (1, "F16"),
     (2, "Q4_0"),
@@ -220,6 +220,8 @@ const TYPES: [(u32, &str); 32] = [
     (34, "TQ1_0"),
     (35, "TQ2_0"),
     (39, "MXFP4"),
+    (40, "NVFP4"),
+    (41, "Q1_0"),
 ];
 
 /// The meaning of a tensor type code.
