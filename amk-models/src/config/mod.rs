@@ -26,7 +26,7 @@ pub(crate) use fields::token_ids;
 pub(crate) use gguf::{GgufTensors, ROPE_FACTORS, ROPE_FACTORS_LONG, ROPE_FACTORS_SHORT, RopeFactors};
 pub use gguf_writer::GgufSettings;
 pub use known_fields::neutral_fields;
-pub use quantization::{CompressedTensors, Fp8, Gptq, Quantization, Scheme, Strategy, Target, WeightScheme};
+pub use quantization::{CompressedTensors, Fp8, Gptq, Quantization, Rule, Scheme, Strategy, Target, WeightScheme};
 pub use refusal::{AllowedFields, ConfigError, Refusal};
 pub use rope::{Rope, RopeFrequencies, RopeScaling};
 pub use writer::Unsaid;

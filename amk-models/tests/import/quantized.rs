@@ -218,7 +218,6 @@ fn configs_that_change_the_weights_otherwise_are_refused() {
     refused("awq", set("version", json!("gemv")), "`quantization_config.version` is \"gemv\": only gemm is read");
     refused("awq", set("checkpoint_format", json!("marlin")), "only gemm is read");
     refused("gptq", set("checkpoint_format", json!("marlin")), "only gptq or gptq_v2 is read");
-    refused("gptq", set("dynamic", json!({"-:.*": {}})), "rules for single modules are not read");
     refused("gptq", set("hadamard", json!(true)), "`quantization_config.hadamard` is true: this field is unknown");
     refused("fp8_blocks", set("fmt", json!("e5m2")), "only e4m3 is read");
     refused("compressed_bytes", set("kv_cache_scheme", json!({"num_bits": 8})), "caches of keys and values");
@@ -305,6 +304,47 @@ fn fields_of_the_packages_that_write_folders_are_known() {
                                  "modules_to_not_convert": null, "scale_fmt": "float"});
     accepted("fp8_blocks", with(of_transformers));
     refused("fp8_blocks", with(json!({"expert_dtype": "fp4"})), "only fp8 is read");
+}
+
+#[test]
+fn rules_of_gptq_are_for_single_modules() {
+    let rules = |rules: Value| {
+        move |changed: &mut Changed| {
+            changed.quantization()["bits"] = json!(8);
+            changed.quantization()["group_size"] = json!(-1);
+            changed.quantization()["dynamic"] = rules;
+        }
+    };
+    let as_packed = json!({"bits": 4, "group_size": 32, "damp_percent": 0.1});
+    // The first rule for a module counts; a pattern matches from the start.
+    accepted("gptq", rules(json!({"-:proj": {}, "+:.*mlp": as_packed, "model": as_packed, "+:.*gate": {"bits": 8}})));
+    let of_gate = |rule: Value| rules(json!({"+:.*gate": rule, "+:.*": as_packed}));
+    let excluded = format!("`{GATE}.qweight`: a rule of the config says that this module is not quantised");
+    refused("gptq", rules(json!({"-:.*gate": {}, "+:.*": as_packed})), &excluded);
+    refused("gptq", of_gate(json!({"bits": 8})), "its shape is [2, 96], expected [1, 96]");
+    refused("gptq", of_gate(json!({"bits": 3})), "`quantization_config.dynamic.+:.*gate.bits` is 3: only integers");
+    refused("gptq", of_gate(json!({"hadamard": true})), "gate.hadamard` is true: this field is unknown");
+    refused("gptq", of_gate(json!(4)), "`quantization_config.dynamic.+:.*gate` is 4: expected an object");
+    refused("gptq", rules(json!({"-:(": {}})), "is a pattern that is not read");
+    refused("gptq", rules(json!([])), "`quantization_config.dynamic` is []: expected an object");
+}
+
+#[test]
+fn scales_of_fp8_may_be_exponents() {
+    let with_scales = |change: &dyn Fn(u32) -> Vec<u8>, dtype: &str| {
+        let mut changed = Changed::of("fp8_blocks");
+        for (_, part) in changed.tensors.iter_mut().filter(|(name, _)| name.ends_with("weight_scale_inv")) {
+            let scales = part.2.as_chunks().0.iter().map(|scale| u32::from_le_bytes(*scale));
+            part.2 = scales.flat_map(change).collect();
+            part.0 = dtype.to_owned();
+        }
+        load(changed.write().path(), WeightFormat::Native).unwrap()
+    };
+    let floats = with_scales(&|scale| (scale & 0x7f80_0000).to_le_bytes().to_vec(), "F32");
+    let exponents = with_scales(&|scale| vec![(scale >> 23) as u8], "F8_E8M0");
+    for (buffer, weight) in floats.bindings.weights() {
+        assert_eq!(exponents.bindings.weights()[buffer].to_f32(), weight.to_f32(), "{buffer}");
+    }
 }
 
 #[test]

@@ -5,7 +5,10 @@ use serde_json::Value;
 
 use super::super::MAX_DIMENSION;
 use super::super::fields::Fields;
-use super::{Strategy, must_be};
+use super::{Strategy, close, must_be};
+
+/// Fields of a scheme or its parts about how scales were found.
+const HARMLESS: [&str; 5] = ["actorder", "observer", "observer_kwargs", "scale_dtype", "zp_dtype"];
 
 /// The config of compressed-tensors.
 #[derive(Clone, Debug, PartialEq)]
@@ -60,8 +63,13 @@ impl PartialEq for Target {
 }
 
 impl Target {
+    /// The modules whose names start with a match of a pattern, if it can be read.
+    pub(super) fn pattern(pattern: &str) -> Option<Self> {
+        Regex::new(&anchored(pattern)).ok().map(Self::Pattern)
+    }
+
     /// Whether a module is one of these. All modules whose weights are quantised are `Linear`.
-    fn has(&self, module: &str) -> bool {
+    pub(super) fn has(&self, module: &str) -> bool {
         match self {
             Self::Name(name) => name == module || name == "Linear",
             // An error is a search that takes too long.
@@ -135,7 +143,7 @@ pub(super) fn read(fields: &mut Fields) -> CompressedTensors {
             Value::Object(group) => {
                 let mut inner = fields.inner(&field, group);
                 let scheme = scheme(&mut inner, &FORMATS);
-                close(fields, inner);
+                close(fields, inner, &HARMLESS);
                 Some(scheme)
             }
             other => {
@@ -154,7 +162,7 @@ fn scheme(fields: &mut Fields, formats: &[&str]) -> Scheme {
         Some(Value::Object(object)) => {
             let mut inner = fields.inner("weights", object);
             let weights = weight_scheme(&mut inner);
-            close(fields, inner);
+            close(fields, inner, &HARMLESS);
             Some(weights)
         }
         Some(other) => {
@@ -215,17 +223,6 @@ fn block_structure(fields: &mut Fields) -> Option<[usize; 2]> {
     fields.pair(FIELD, MAX_DIMENSION)
 }
 
-/// Ends the reading of an object: fields that remain are about how scales were found, or unknown.
-fn close(outer: &mut Fields, mut inner: Fields) {
-    const HARMLESS: [&str; 5] = ["actorder", "observer", "observer_kwargs", "scale_dtype", "zp_dtype"];
-    for (key, value) in inner.take_rest() {
-        if !HARMLESS.contains(&key.as_str()) && !value.is_null() {
-            inner.refuse_unknown(&key, &value, "this field is unknown");
-        }
-    }
-    outer.refuse_all(inner.into_refusals());
-}
-
 /// The pattern that matches at the start, as Python's `re.match`.
 fn anchored(pattern: &str) -> String {
     format!("^(?:{pattern})")
@@ -245,13 +242,13 @@ fn targets(fields: &mut Fields, field: &str) -> Vec<Target> {
     };
     let mut target = |text: &str| match text.strip_prefix("re:") {
         None => Some(Target::Name(text.to_owned())),
-        Some(pattern) => match Regex::new(&anchored(pattern)) {
-            Ok(pattern) => Some(Target::Pattern(pattern)),
-            Err(_) => {
+        Some(pattern) => {
+            let target = Target::pattern(pattern);
+            if target.is_none() {
                 fields.refuse(field, &text.into(), "is a pattern that is not read");
-                None
             }
-        },
+            target
+        }
     };
     texts.into_iter().filter_map(&mut target).collect()
 }

@@ -35,7 +35,7 @@ pub struct Fp8 {
 }
 
 /// Integers as GPTQ and AWQ pack them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Gptq {
     /// Whether words are packed as AWQ's.
     pub awq: bool,
@@ -49,6 +49,27 @@ pub struct Gptq {
     pub ordered: bool,
     /// Whether zero points are stored minus 1, as in the original format.
     pub zeros_less_one: bool,
+    /// Rules for single modules (`dynamic`). The first for a module counts.
+    pub rules: Vec<Rule>,
+}
+
+/// A rule for single modules of GPTQ and AWQ.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rule {
+    /// The modules.
+    pub modules: Target,
+    /// How they are packed; `None`: they are not quantised.
+    pub packing: Option<Gptq>,
+}
+
+impl Gptq {
+    /// How a module is packed, if it is quantised.
+    pub fn of(&self, module: &str) -> Option<&Self> {
+        match self.rules.iter().find(|rule| rule.modules.has(module)) {
+            Some(rule) => rule.packing.as_ref(),
+            None => Some(self),
+        }
+    }
 }
 
 /// The elements of a matrix that share a scale.
@@ -84,13 +105,18 @@ pub(super) fn quantization(config: &mut Fields) -> Option<Quantization> {
     };
     let mut fields = Fields::new(object, &format!("{field}."));
     let found = read(&mut fields);
-    for (key, value) in fields.take_rest() {
-        if !HARMLESS.contains(&key.as_str()) && !value.is_null() {
-            fields.refuse_unknown(&key, &value, "this field is unknown");
+    close(config, fields, &HARMLESS);
+    found
+}
+
+/// Ends the reading of an object: fields that remain are harmless or unknown.
+fn close(outer: &mut Fields, mut inner: Fields, harmless: &[&str]) {
+    for (key, value) in inner.take_rest() {
+        if !harmless.contains(&key.as_str()) && !value.is_null() {
+            inner.refuse_unknown(&key, &value, "this field is unknown");
         }
     }
-    config.refuse_all(fields.into_refusals());
-    found
+    outer.refuse_all(inner.into_refusals());
 }
 
 fn read(fields: &mut Fields) -> Option<Quantization> {
@@ -169,20 +195,17 @@ fn gptq(fields: &mut Fields) -> Gptq {
     let format = must_be(fields, old, &["gptq", "gptq_v2"]);
     let format = format.or(must_be(fields, new, &["gptq", "gptq_v2"]));
     must_be(fields, "pack_dtype", &["int32"]);
-    if let Some(dynamic) =
-        fields.take("dynamic").filter(|dynamic| dynamic.as_object().is_none_or(|map| !map.is_empty()))
-    {
-        fields.refuse("dynamic", &dynamic, "rules for single modules are not read");
-    }
     let group = group_size(fields);
-    Gptq {
+    let most = Gptq {
         awq: false,
         bits,
         group,
         symmetric: fields.truth("sym").unwrap_or(true),
         ordered: fields.truth("desc_act").unwrap_or(false),
         zeros_less_one: format.as_deref() != Some("gptq_v2"),
-    }
+        rules: Vec::new(),
+    };
+    with_rules(fields, most)
 }
 
 fn awq(fields: &mut Fields) -> Gptq {
@@ -196,7 +219,7 @@ fn awq(fields: &mut Fields) -> Gptq {
     for field in ["desc_act", "sym"] {
         fields.take(field);
     }
-    Gptq {
+    let most = Gptq {
         awq: true,
         bits,
         group: group_size(fields),
@@ -204,7 +227,54 @@ fn awq(fields: &mut Fields) -> Gptq {
         symmetric: fields.truth("zero_point") == Some(false),
         ordered: false,
         zeros_less_one: false,
-    }
+        rules: Vec::new(),
+    };
+    with_rules(fields, most)
+}
+
+/// Reads the rules for modules that differ from most: `-:PATTERN` for those that are not quantised,
+/// `+:PATTERN` or only a pattern with the fields in which others differ.
+fn with_rules(fields: &mut Fields, most: Gptq) -> Gptq {
+    const FIELD: &str = "dynamic";
+    let rules = match fields.take(FIELD) {
+        Some(Value::Object(rules)) => rules,
+        Some(other) => {
+            fields.refuse(FIELD, &other, "expected an object");
+            return most;
+        }
+        None => return most,
+    };
+    let rules = rules.into_iter().filter_map(|(text, value)| rule(fields, &most, &text, value)).collect();
+    Gptq { rules, ..most }
+}
+
+fn rule(fields: &mut Fields, most: &Gptq, text: &str, value: Value) -> Option<Rule> {
+    let field = format!("dynamic.{text}");
+    let excluded = text.strip_prefix("-:");
+    let Some(modules) = Target::pattern(excluded.or(text.strip_prefix("+:")).unwrap_or(text)) else {
+        fields.refuse(&field, &value, "is a pattern that is not read");
+        return None;
+    };
+    let object = match value {
+        _ if excluded.is_some() => return Some(Rule { modules, packing: None }),
+        Value::Object(object) => object,
+        other => {
+            fields.refuse(&field, &other, "expected an object");
+            return None;
+        }
+    };
+    let mut inner = fields.inner(&field, object);
+    let has = |inner: &Fields, field: &str| inner.peek(field).is_some_and(|value| !value.is_null());
+    let known = if most.awq { &[4][..] } else { &[4, 8] };
+    let packing = Gptq {
+        bits: if has(&inner, "bits") { bits(&mut inner, known) } else { most.bits },
+        group: if has(&inner, "group_size") { group_size(&mut inner) } else { most.group },
+        symmetric: inner.truth("sym").unwrap_or(most.symmetric),
+        ordered: inner.truth("desc_act").unwrap_or(most.ordered),
+        ..most.clone()
+    };
+    close(fields, inner, &HARMLESS);
+    Some(Rule { modules, packing: Some(packing) })
 }
 
 fn bits(fields: &mut Fields, known: &[u32]) -> u32 {

@@ -170,7 +170,6 @@ pub(super) fn scales(
     [rows, columns]: [usize; 2],
     strategy: Strategy,
 ) -> Result<(Scales, usize), FormatError> {
-    let dtype = float(tensor)?;
     let (shape, share, strides) = match strategy {
         // `[]`, `[1]` or `[1, 1]`.
         Strategy::Tensor if tensor.elements() == 1 => (tensor.shape.clone(), [rows, columns], [0, 0]),
@@ -185,8 +184,14 @@ pub(super) fn scales(
             (vec![rows.div_ceil(high), across], [high, wide], [across, 1])
         }
     };
+    let extent = tensor.rows.place().clone();
+    if Type::of(tensor) == Some(Type::E8m0) {
+        expect(tensor, Type::E8m0, &shape)?;
+        return Ok((Scales::of_exponents(extent, share, strides), share[1]));
+    }
+    let dtype = float(tensor)?;
     expect(tensor, Type::Float, &shape)?;
-    Ok((Scales::new(tensor.rows.place().clone(), dtype, share, strides), share[1]))
+    Ok((Scales::new(extent, dtype, share, strides), share[1]))
 }
 
 /// The shape given by a `weight_shape`.

@@ -25,6 +25,9 @@ pub(super) fn join(set: &mut TensorSet, config: &Gptq) -> Result<(), FormatError
     set.spare_biases = !config.awq;
     for module in modules(set, "qweight") {
         let Some(qweight) = take(set, &module, "qweight") else { continue };
+        let Some(config) = config.of(&module) else {
+            return Err(refusal(&qweight, "a rule of the config says that this module is not quantised".to_owned()));
+        };
         let parts = parts(set, &module, &qweight, config)?;
         insert(set, &module, &qweight, parts)?;
     }

@@ -117,9 +117,9 @@ impl Groups {
             let start = blocks.len();
             let (scale, zero) = (self.scales.at(row, number * len), zeros[number * len / self.group]);
             blocks.resize(start + self.format.block_bytes(), 0);
-            self.format.join(scale, zero, codes, &mut blocks[start..]);
+            self.format.join(&scale, zero, codes, &mut blocks[start..]);
             let (found, found_zero) = self.format.split(&blocks[start..], &mut unpacked);
-            let lossless = found == scale && found_zero.is_none_or(|found| found == zero) && unpacked == codes;
+            let lossless = found == &*scale && found_zero.is_none_or(|found| found == zero) && unpacked == codes;
             assert!(lossless, "block {number} of row {row} is not what it was made of");
         }
         blocks

@@ -12,6 +12,8 @@ pub(super) enum Type {
     I32,
     I64,
     E4m3,
+    /// Exponents of two.
+    E8m0,
     /// f16, bf16 or f32.
     Float,
 }
@@ -26,6 +28,7 @@ impl Type {
             StoredType::Other("I32") => Some(Self::I32),
             StoredType::Other("I64") => Some(Self::I64),
             StoredType::Other("F8_E4M3") => Some(Self::E4m3),
+            StoredType::Other("F8_E8M0") => Some(Self::E8m0),
             StoredType::Other(_) => None,
         }
     }
@@ -37,6 +40,7 @@ impl Type {
             Self::I32 => "I32",
             Self::I64 => "I64",
             Self::E4m3 => "F8_E4M3",
+            Self::E8m0 => "F8_E8M0",
             Self::Float => "f16, bf16 or f32",
         }
     }
