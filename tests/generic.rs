@@ -15,7 +15,7 @@ use amk_bench::kernel_check::fused_as_a_whole;
 use amk_cuda::plan::{Phase, Plan};
 use amk_cuda::{CudaError, GpuTarget, Image, Precision, RunOptions, TARGETS, Vm, VmOptions, plan_for, source};
 use amk_kernels::fused::{Decoder, Gemv};
-use amk_kernels::{argmax, embed, gelu_mul, linear};
+use amk_kernels::{add, append, argmax, embed, gelu_mul, linear, rms_norm, short_conv};
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use amk_models::chain::Chain;
 use amk_models::checkpoint::Checkpoint;
@@ -264,6 +264,57 @@ fn twice(token: Token, w: &Table) -> Tensor {
     linear(&gelu_mul(&embed(&w.table, next), &x), &w.table)
 }
 
+/// A table, and what changes its rows.
+#[derive(WeightLayout)]
+struct Mixed {
+    /// `[VOCAB, HIDDEN]`.
+    #[weight("table", [VOCAB, HIDDEN])]
+    table: Weight,
+    /// `[HIDDEN, HIDDEN]`.
+    #[weight("mix", [HIDDEN, HIDDEN])]
+    mix: Weight,
+    /// `[HIDDEN]`.
+    #[weight("norm", [HIDDEN])]
+    norm: Weight,
+    /// `[HIDDEN, 3]`.
+    #[weight("taps", [HIDDEN, 3])]
+    taps: Weight,
+}
+
+/// Inputs of a convolution.
+#[derive(WeightLayout)]
+struct Convolved {
+    /// `[CONTEXT, HIDDEN]`.
+    #[state([CONTEXT, HIDDEN])]
+    inputs: State,
+}
+
+/// Adds a product to itself.
+#[megakernel(dims(VOCAB, HIDDEN), instances(small(VOCAB = 64, HIDDEN = 64)))]
+#[expect(dead_code, reason = "only its graph is planned")]
+fn doubled(token: Token, w: &Mixed) -> Tensor {
+    let y = linear(&embed(&w.table, token), &w.mix);
+    linear(&add(&y, &y), &w.table)
+}
+
+/// Adds a product to the norm that it is of.
+#[megakernel(dims(VOCAB, HIDDEN), instances(small(VOCAB = 64, HIDDEN = 64)))]
+#[expect(dead_code, reason = "only its graph is planned")]
+fn added_to_a_norm(token: Token, w: &Mixed) -> Tensor {
+    let h = rms_norm(&embed(&w.table, token), &w.norm, 1e-5);
+    linear(&add(&h, &linear(&h, &w.mix)), &w.table)
+}
+
+/// Writes a position twice.
+#[megakernel(dims(VOCAB, HIDDEN, CONTEXT), instances(small(VOCAB = 64, HIDDEN = 64, CONTEXT = 128)))]
+#[expect(dead_code, reason = "only its graph is planned")]
+fn rewritten(token: Token, pos: Pos, w: &Mixed, kept: &mut Convolved) -> Tensor {
+    let x = embed(&w.table, token);
+    append(&mut kept.inputs, &x, pos);
+    append(&mut kept.inputs, &add(&x, &x), pos);
+    linear(&short_conv(&kept.inputs, &w.taps, pos), &w.table)
+}
+
 /// A table whose rows differ.
 pub(crate) struct Rows;
 
@@ -338,6 +389,21 @@ fn logits_of_any_number_have_a_plan_by_fused_and_by_generic_tasks() {
         assert_eq!((plan.schedule.workers, plan.shape(plan.logits)), (8, &[63][..]));
         let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
         Image::build(&verified, &plan).expect("the image should be the program");
+    }
+}
+
+#[test]
+fn what_no_fused_body_finds_its_values_for_is_planned_by_generic_tasks() {
+    let target = target("h200");
+    for kernel in [&DOUBLED, &ADDED_TO_A_NORM, &REWRITTEN] {
+        let instance = kernel.instance("small").expect("the instance");
+        for schedule in [target.schedule(), target.row_schedule(4), target.row_schedule(40)] {
+            let schedule = Schedule { workers: 4, ..schedule };
+            let plan = plan_for(kernel, instance, &schedule, Precision::BF16).expect("it should be planned");
+            assert!(generic(&plan).iter().any(|label| label.contains("add")));
+            let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
+            Image::build(&verified, &plan).expect("the image should be the program");
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use super::Plan;
 use amk_ir::lower::exchange::{add_event, add_signal, add_wait};
 use amk_ir::schedule::ExchangeBy;
-use amk_ir::{BufferId, EventId, Operand};
+use amk_ir::{BufferId, BufferKind, EventId, Operand};
 use std::collections::HashMap;
 
 impl Plan {
@@ -11,9 +11,10 @@ impl Plan {
     ///
     /// A task that publishes signals its phase's event. Neighbouring phases that wait for the same
     /// event share one, since a task can wait for only one and may read the values of several. With
-    /// counters, a task waits until the last phase that it reads from has published; with barriers,
-    /// until the last phase before its own has. With rows and packets, only buffers without packets
-    /// (states and logits) have events. Phases that most steps skip neither signal nor wait.
+    /// counters, a task waits until the last phase that it reads from, or that wrote a state that it
+    /// writes, has published; with barriers, until the last phase before its own has. With rows and
+    /// packets, only buffers without packets (states and logits) have events. Phases that most steps
+    /// skip neither signal nor wait.
     pub(super) fn exchange(&mut self) {
         let mut events = Events::default();
         for phase in 0..self.phases.len() {
@@ -56,11 +57,16 @@ impl Plan {
     fn awaited(&self, events: &Events, task: usize) -> Option<EventId> {
         match self.schedule.exchange {
             ExchangeBy::Packets | ExchangeBy::Counters => {
-                let read = self.operands(task).filter(|operand| operand.access.reads());
+                let read = self.operands(task).filter(|operand| operand.access.reads() || self.keeps(operand));
                 read.filter_map(|operand| events.publishers.get(&operand.buffer)).max().copied()
             }
             ExchangeBy::Barrier => events.last,
         }
+    }
+
+    /// Whether an operand is of a state, whose writes must keep their order.
+    fn keeps(&self, operand: &Operand) -> bool {
+        self.program.buffers[operand.buffer.index()].kind == BufferKind::State
     }
 
     fn operands(&self, task: usize) -> impl Iterator<Item = &Operand> {

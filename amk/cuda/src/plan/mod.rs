@@ -48,6 +48,7 @@ use amk_ir::rows::{PageGroups, Reach, distinct};
 use amk_ir::schedule::Schedule;
 use amk_ir::{BufferId, BufferKind, Constants, DType, Program, TaskId, TensorId};
 use group::{GivenUp, group};
+use planner::NoPlan;
 use std::collections::HashSet;
 use std::ops::Range;
 
@@ -205,7 +206,14 @@ pub fn plan(graph: &Graph, unrolled: &Unrolled, schedule: &Schedule, forms: &Wei
     let mut given_up = GivenUp::default();
     loop {
         let groups = group(&flow, &schedule, forms, &given_up);
-        let mut plan = Planner::run(&flow, &groups, logits, &schedule, forms, sampling)?;
+        let mut plan = match Planner::run(&flow, &groups, logits, &schedule, forms, sampling) {
+            Ok(plan) => plan,
+            Err(NoPlan::Unsupported(why)) => return Err(why),
+            Err(NoPlan::Unplaced(calls)) => {
+                given_up.add(&calls, "it reads a value that no group before it leaves");
+                continue;
+            }
+        };
         plan.exchange();
         if let Some(rows) = schedule.rows {
             lift(&mut plan.program, rows.most).map_err(|error| refuse(error.headline))?;

@@ -16,6 +16,20 @@ use amk_ir::{
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 
+/// The reasons why there is no plan of some groups.
+pub(super) enum NoPlan {
+    /// The device cannot compute a call.
+    Unsupported(Unsupported),
+    /// The calls of a fused group that reads a value for which there is no buffer.
+    Unplaced(Vec<usize>),
+}
+
+impl From<Unsupported> for NoPlan {
+    fn from(unsupported: Unsupported) -> Self {
+        Self::Unsupported(unsupported)
+    }
+}
+
 /// A plan in the making.
 pub struct Planner<'a> {
     /// The data flow of the function.
@@ -48,7 +62,7 @@ impl<'a> Planner<'a> {
         schedule: &Schedule,
         forms: &WeightForms,
         sampling: &dyn Sampling,
-    ) -> Result<Plan, Unsupported> {
+    ) -> Result<Plan, NoPlan> {
         let workers = schedule.workers as usize;
         let mut planner = Self {
             flow,
@@ -74,7 +88,13 @@ impl<'a> Planner<'a> {
         let mut tiles = tiled(flow, groups, schedule)?;
         for group in &groups.list {
             match group {
-                Group::Fused(fused) => fused.plan(&mut planner)?,
+                Group::Fused(fused) => {
+                    let before = planner.plan.program.tasks.len();
+                    fused.plan(&mut planner)?;
+                    if planner.lacks_buffers(before) {
+                        return Err(NoPlan::Unplaced(fused.calls().to_vec()));
+                    }
+                }
                 Group::Chain(chain) => planner.chain(chain, tiles.remove(&chain.calls[0]))?,
             }
         }
@@ -119,6 +139,13 @@ impl<'a> Planner<'a> {
     /// The program's buffer for an existing buffer of the function.
     pub fn known(&self, id: TensorId) -> BufferId {
         self.buffers.get(&id).copied().unwrap_or(BufferId(u32::MAX))
+    }
+
+    /// Whether a task from number `first` on names a buffer that the program does not have.
+    fn lacks_buffers(&self, first: usize) -> bool {
+        let Program { buffers, tasks, .. } = &self.plan.program;
+        let mut operands = tasks[first..].iter().flat_map(|task| &task.calls).flat_map(|call| &call.operands);
+        operands.any(|operand| operand.buffer.index() >= buffers.len())
     }
 
     /// The packets of a value of the function.
