@@ -59,7 +59,8 @@ impl Pools {
         let blocks = tables.iter().map(<[u32]>::len).min().unwrap_or(0);
         let entry = |(table, pool): (&[u32], &Pool), block: usize| match table[block] {
             HOLE => HOLE,
-            page => pool.first + page,
+            // Entries behind the block of a row may be any, and are not read.
+            page => pool.first.checked_add(page).unwrap_or(HOLE),
         };
         (0..blocks).flat_map(move |block| tables.iter().zip(&self.0).map(move |of| entry(of, block)))
     }
@@ -91,5 +92,7 @@ mod tests {
         assert_eq!(places, [[(0, 500), (510, 810)], [(136, 216), (224, 272)]]);
         let tables: PageTables = [&[4, 0][..], &[HOLE, 9, 2], &[2, 1]].into_iter().map(Arc::from).collect();
         assert_eq!(pools.entries(&tables).collect::<Vec<_>>(), [4, HOLE, 16, 0, 26, 15]);
+        let unread: PageTables = [&[4, 0][..], &[8, HOLE - 1], &[2, 1]].into_iter().map(Arc::from).collect();
+        assert_eq!(pools.entries(&unread).collect::<Vec<_>>(), [4, 25, 16, 0, HOLE, 15]);
     }
 }
