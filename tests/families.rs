@@ -105,7 +105,11 @@ fn every_import_names_a_family_and_no_two_are_of_one_kind() {
     for import in imports() {
         assert!(families.contains(import.family), "{}", import.family);
         assert!(types.insert(import.model_type), "{}", import.model_type);
-        assert!(import.gguf.is_none_or(|gguf| architectures.insert((gguf.architecture, gguf.stated))), "{}", import.model_type);
+        assert!(
+            import.gguf.is_none_or(|gguf| architectures.insert((gguf.architecture, gguf.stated))),
+            "{}",
+            import.model_type
+        );
     }
     let of = |family: &str| imports().any(|import| import.family == family || import.windowed == Some(family));
     assert!(families.iter().all(|family| of(family)), "{families:?}");
