@@ -11,10 +11,10 @@ impl Plan {
     ///
     /// A task that publishes signals its phase's event. Neighbouring phases that wait for the same
     /// event share one, since a task can wait for only one and may read the values of several. With
-    /// counters, a task waits until the last phase that it reads from, or that wrote a state that it
-    /// writes, has published; with barriers, until the last phase before its own has. With rows and
-    /// packets, only buffers without packets (states and logits) have events. Phases that most steps
-    /// skip neither signal nor wait.
+    /// counters, a task waits until the last phase that it reads from, or that wrote a state that
+    /// it writes, has published; with barriers, until the last phase before its own has. With rows
+    /// and packets, only buffers without packets (states and logits) have events. Phases that most
+    /// steps skip neither signal nor wait.
     pub(super) fn exchange(&mut self) {
         let mut events = Events::default();
         for phase in 0..self.phases.len() {
