@@ -15,7 +15,7 @@ use amk_bench::kernel_check::fused_as_a_whole;
 use amk_cuda::plan::{Phase, Plan};
 use amk_cuda::{CudaError, GpuTarget, Image, Precision, RunOptions, TARGETS, Vm, VmOptions, plan_for, source};
 use amk_kernels::fused::{Decoder, Gemv};
-use amk_kernels::{add, append, argmax, embed, gelu_mul, linear, rms_norm, short_conv};
+use amk_kernels::{add, append, argmax, attention, embed, gelu_mul, kv_append, linear, rms_norm, rope, short_conv};
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use amk_models::chain::Chain;
 use amk_models::checkpoint::Checkpoint;
@@ -281,6 +281,31 @@ struct Mixed {
     taps: Weight,
 }
 
+/// A table, a matrix, and the frequencies by which keys turn.
+#[derive(WeightLayout)]
+struct Turned {
+    /// `[VOCAB, HIDDEN]`.
+    #[weight("table", [VOCAB, HIDDEN])]
+    table: Weight,
+    /// `[HIDDEN, HIDDEN]`.
+    #[weight("mix", [HIDDEN, HIDDEN])]
+    mix: Weight,
+    /// `[HALF]`.
+    #[weight("freqs", [HALF])]
+    freqs: Weight,
+    /// Elements of a head.
+    #[dim(HIDDEN)]
+    head_dim: usize,
+}
+
+/// Keys that are the values, too.
+#[derive(WeightLayout)]
+struct Keys {
+    /// `[1, CONTEXT, HIDDEN]`.
+    #[state([1, CONTEXT, HIDDEN])]
+    keys: State,
+}
+
 /// Inputs of a convolution.
 #[derive(WeightLayout)]
 struct Convolved {
@@ -313,6 +338,29 @@ fn rewritten(token: Token, pos: Pos, w: &Mixed, kept: &mut Convolved) -> Tensor 
     append(&mut kept.inputs, &x, pos);
     append(&mut kept.inputs, &add(&x, &x), pos);
     linear(&short_conv(&kept.inputs, &w.taps, pos), &w.table)
+}
+
+/// Adds a norm of one product to the residual twice, the second time behind another norm.
+#[megakernel(dims(VOCAB, HIDDEN), instances(small(VOCAB = 64, HIDDEN = 64)))]
+#[expect(dead_code, reason = "only its graph is planned")]
+fn normed_twice(token: Token, w: &Mixed) -> Tensor {
+    let x = embed(&w.table, token);
+    let y = linear(&rms_norm(&x, &w.norm, 1e-5), &w.mix);
+    let x = add(&x, &rms_norm(&y, &w.norm, 1e-5));
+    let z = linear(&rms_norm(&x, &w.norm, 1e-5), &w.mix);
+    let x = add(&x, &rms_norm(&y, &w.norm, 1e-5));
+    let x = add(&x, &rms_norm(&z, &w.norm, 1e-5));
+    linear(&rms_norm(&x, &w.norm, 1e-5), &w.table)
+}
+
+/// Attends to keys that are the values, too.
+#[megakernel(dims(VOCAB, HIDDEN, HALF, CONTEXT), instances(small(VOCAB = 64, HIDDEN = 64, HALF = 32, CONTEXT = 128)))]
+#[expect(dead_code, reason = "only its graph is planned")]
+fn keys_as_values(token: Token, pos: Pos, w: &Turned, cache: &mut Keys) -> Tensor {
+    let x = embed(&w.table, token);
+    kv_append(&mut cache.keys, &rope(&linear(&x, &w.mix), &w.freqs, w.head_dim, 1.0, pos), pos);
+    let q = rope(&linear(&x, &w.mix), &w.freqs, w.head_dim, 1.0, pos);
+    linear(&add(&x, &linear(&attention(&q, &cache.keys, &cache.keys, 0.125, pos), &w.mix)), &w.table)
 }
 
 /// A table whose rows differ.
@@ -401,6 +449,20 @@ fn what_no_fused_body_finds_its_values_for_is_planned_by_generic_tasks() {
             let schedule = Schedule { workers: 4, ..schedule };
             let plan = plan_for(kernel, instance, &schedule, Precision::BF16).expect("it should be planned");
             assert!(generic(&plan).iter().any(|label| label.contains("add")));
+            let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
+            Image::build(&verified, &plan).expect("the image should be the program");
+        }
+    }
+}
+
+#[test]
+fn values_that_are_read_twice_as_the_fast_code_reads_them_once_have_a_plan() {
+    let target = target("h200");
+    for kernel in [&NORMED_TWICE, &KEYS_AS_VALUES] {
+        let instance = kernel.instance("small").expect("the instance");
+        for schedule in [target.schedule(), target.row_schedule(4), target.row_schedule(40)] {
+            let schedule = Schedule { workers: 4, ..schedule };
+            let plan = plan_for(kernel, instance, &schedule, Precision::BF16).expect("it should be planned");
             let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
             Image::build(&verified, &plan).expect("the image should be the program");
         }

@@ -222,6 +222,9 @@ fn attention_at(flow: &Flow<'_>, schedule: &Schedule, at: usize, eps: f32) -> Re
     let operand = |at: usize, number: usize| flow.operand(at, number).ok_or(MALFORMED);
     let mut calls = vec![at];
     let caches = [operand(at, 1)?, operand(at, 2)?];
+    if caches[0] == caches[1] {
+        return Err("its keys and its values are in one cache".to_owned());
+    }
     // Only this attention may use the caches, because it chooses their layout.
     let appends = caches.map(|cache| match flow.users(cache) {
         [append, user] if *user == at && flow.path(*append) == "amk_kernels::kv_append" => Some(*append),

@@ -511,7 +511,7 @@ impl<'c, 'p> Gemv<'c, 'p> {
             return Err(Refusal::new("shape", "has a sum as the input, with rows, with a bias, or without a norm"));
         }
         let k = self.shape.k;
-        state.own.set(LastSum { vector: self.record.input, len: k });
+        *state.own.entry() = Some(LastSum { vector: self.record.input, len: k });
         let [vector, residual] = [("input", self.record.input), ("partial", self.record.partial)].map(|(field, at)| {
             let (place, elements) = self.places.elements(field, at, k, Format::Pairs)?;
             Ok(read(field, place, &[elements]))

@@ -84,7 +84,10 @@ fn norm<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Re
     if flags & !(NORM_COMPUTED | NORM_ADDED | NORM_CENTRED | NORM_BIASED | NORM_KNOWN) != 0 {
         return Err(Refusal::new("shape", format!("is {:#x}", record.shape)));
     }
-    let left = flags & NORM_CENTRED == 0 && state.own.get() == Some(&LastSum { vector: record.input, len });
+    // Of several norms of the vector, the first takes it.
+    let last = state.own.entry::<Option<LastSum>>();
+    let left =
+        flags & NORM_CENTRED == 0 && last.take_if(|last| *last == LastSum { vector: record.input, len }).is_some();
     if (flags & NORM_KNOWN != 0) != left {
         return Err(Refusal::new("input, shape", "take a scale that no projection of the vector left, or do not"));
     }
