@@ -196,17 +196,75 @@ AMK_DEVICE void copied_head(const Worker& w, const Record& r, const RowHead<A>& 
 }
 #endif
 
-// Writes the key and the value of a kv head of the record's rows to their pages, a vector a warp,
-// but for rows that are alone.
+#if AMK_ROWS >= 64
+// Whether the 16 rows from `first` on, below `end`, have the positions of a group of one sequence.
+AMK_DEVICE bool are_group(const Worker& w, u32 first, u32 end) {
+    if (first + 16 > end || w.s.rows[first].pos % 16) return false;
+    return w.s.rows[first + 15].pages == w.s.rows[first].pages &&
+           w.s.rows[first + 15].pos == w.s.rows[first].pos + 15;
+}
+// The same for the group of a row of those from `first` on.
+AMK_DEVICE bool is_in_group(const Worker& w, u32 row, u32 first, u32 end) {
+    const u32 in_group = w.s.rows[row].pos % 16;
+    return row >= first + in_group && are_group(w, row - in_group, end);
+}
+
+// Writes 16 elements of the values of such rows, a tile. A lane has two of them for four positions,
+// which lie side by side; those of one row are 2 bytes each.
+template <class A>
+AMK_DEVICE void append_tile(const Worker& w, const Record& r, u32 first, u32 tile) {
+    struct alignas(CACHE_LANE) Piece {
+        CachePair pairs[4];
+    };
+    const RowHead<A> head = {first, A::GROUP + 1};
+    const u32 pair = head.number(r) * A::PAIRS + 8 * tile + w.lane / 4,
+              row = first + w.lane % 4 * 2;
+    u32 of[4];
+#pragma unroll
+    for (u32 i = 0; i < 4; i++)
+        of[i] = read_word(w, pair_at(w, r.input, pair, row + i % 2 + i / 2 * 8));
+    u8* const to = head.block(w, r) + value_offset<A>(w.s.rows[first].pos % 64, 16 * tile);
+    const auto both = [&](float (*half)(u32), u32 i) {
+        return (CachePair)pack_cache(half(of[i]), half(of[i + 1]));
+    };
+    *(Piece*)(to + w.lane * CACHE_LANE) = {both(bf16_low, 0), both(bf16_high, 0), both(bf16_low, 2),
+                                           both(bf16_high, 2)};
+}
+// Writes the values of all such rows, the tiles of which warps share out.
+template <class A>
+AMK_DEVICE void append_groups(const Worker& w, const Record& r, u32 first, u32 end) {
+    u32 tile = w.warp;
+#pragma unroll 1
+    for (u32 row = first; any(row < end);) {
+        if (any(!are_group(w, row, end))) {
+            row++;
+            continue;
+        }
+#pragma unroll 1
+        for (; any(tile < A::TILES); tile += AMK_WARPS) append_tile<A>(w, r, row, tile);
+        tile -= A::TILES, row += 16;
+    }
+}
+#else // shorter steps append too few
+AMK_DEVICE bool is_in_group(const Worker&, u32, u32, u32) { return false; }
+template <class A> AMK_DEVICE void append_groups(const Worker&, const Record&, u32, u32) {}
+#endif
+
+// Writes the keys and the values of a kv head of the record's rows to their pages, a vector or a
+// tile a warp, but for rows that are alone.
 template <class A> AMK_DEVICE void append_rows(Worker& w, const Record& r) {
     const u32 end = min(r.aux + r.units, w.p.row_count);
     if (!has_company(w, r.aux, end)) return signal_nothing(w, r);
     w.stamp(TRACE_INPUTS);
     by_turned_rows<A>(w, r.aux, end, [&](u32 first, u32 last) {
+        const u32 rows = last - first;
+        append_groups<A>(w, r, first, last);
 #pragma unroll 1
-        for (u32 item = 2 * first + w.warp; item < 2 * last; item += AMK_WARPS) {
-            const RowHead<A> head = {item / 2, A::GROUP + item % 2};
+        for (u32 item = w.warp; item < 2 * rows; item += AMK_WARPS) {
+            const bool value = item >= rows;
+            const RowHead<A> head = {first + item - (value ? rows : 0), A::GROUP + value};
             if (any(is_alone(w, head.row))) continue;
+            if (any(value && is_in_group(w, head.row, first, last))) continue;
             u8* const block = head.block(w, r);
             float2 x[A::PER_LANE];
             load_head<A>(w, r, head, first, x);
