@@ -62,6 +62,8 @@ static u64 min(u64 a, u64 b) { return a < b ? a : b; }
 static const u32 BYTES[] = {512, 288};
 static u32 tile_bytes(u32 kind) { return BYTES[kind]; }
 static u32 tile_pack(u32) { return 1; }
+static u32 tile_teams(u32 kind) { return 2 * kind; }
+constexpr bool HAS_WGMMA = true;
 struct Shared;
 struct Params;
 struct Worker;

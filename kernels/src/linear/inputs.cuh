@@ -11,9 +11,11 @@ constexpr u32 GEMV_INPUT = GEMV_NORM << GEMV_FLAGS_BIT | 31u << GEMV_TILE_BIT |
 // Generated: the element-wise functions of the program by number, of one product and of two.
 AMK_DEVICE float map_product(u32 function, float x);
 AMK_DEVICE float gate_products(u32 function, float x, float y);
-// Generated: the bytes of the program's kinds of tiles, by number.
+// Generated, by the number of a kind of tiles: its bytes, the tiles of a pack, and those that a
+// team multiplies at once.
 AMK_DEVICE u32 tile_bytes(u32 kind);
 AMK_DEVICE u32 tile_pack(u32 kind);
+AMK_DEVICE u32 tile_teams(u32 kind);
 
 // What the embedding is multiplied by: its products and their sums of squares are instead.
 #define AMK_EMBEDDING_SCALED (AMK_EMBEDDING_SCALE != 1.0f)

@@ -214,18 +214,21 @@ fn kinds(plan: &Plan) -> &[&'static TileKind] {
     Decoder::of(plan).map_or(&[], |decoder| &decoder.tiles)
 }
 
-/// Renders the kinds of a plan's tiles, the bytes of each and the tiles of its packs.
+/// Renders the kinds of a plan's tiles, the bytes of each, the tiles of its packs, and those that a
+/// team of warps multiplies at once.
 fn tiles(plan: &Plan) -> String {
     let kinds = kinds(plan);
     let code: BTreeSet<String> = kinds.iter().map(|kind| kind.code.text()).collect();
     let code: String = code.into_iter().collect();
-    let number = |name: &str, of: fn(&TileKind) -> u32| {
+    let number = |name: &str, of: fn(&TileKind) -> String| {
         let (last, others) =
             kinds.split_last().map_or((of(TileKind::of(None, 0)), &[][..]), |(last, rest)| (of(last), rest));
         let cases = others.iter().enumerate().map(|(number, kind)| format!("kind == {number} ? {} : ", of(kind)));
         format!("AMK_DEVICE u32 {name}(u32 kind) {{ return {}{last}; }}\n", cases.collect::<String>())
     };
-    code + &number("tile_bytes", |kind| kind.bytes) + &number("tile_pack", |kind| kind.pack)
+    code + &number("tile_bytes", |kind| kind.bytes.to_string())
+        + &number("tile_pack", |kind| kind.pack.to_string())
+        + &number("tile_teams", |kind| format!("{}::IN_TEAMS", kind.cpp))
 }
 
 /// Renders the products of wide steps, each for its kind of tiles, the last for all remaining ones.

@@ -15,9 +15,13 @@ constexpr u32 SLOT_BYTES = AMK_SLOTS * AMK_CHUNK, MORE_BYTES = SLOT_BYTES + AMK_
                             : ALL_BYTES < MORE_BYTES ? ALL_BYTES
                                                      : MORE_BYTES;
 constexpr u32 THREADS = AMK_WARPS * 32;
-constexpr u32 CODED_COLUMNS = 32; // up to which a warp has codes to itself: see `multiply_codes`
-constexpr u32 MOST_STEP = 16;     // tiles of a stage at most,
-constexpr u32 IN_FLIGHT = 4;      // if so many stages fit the slots
+constexpr u32 CODED_COLUMNS = 32; // up to which codes are multiplied: see `multiply_codes`
+// Whether teams multiply codes: with 16 columns warps by themselves are as fast, and with few units
+// faster, as half of a team would have none.
+constexpr bool TEAMS_OF_CODES = HAS_WGMMA && WIDE_COLUMNS == 32;
+constexpr u32 FEW_UNITS = 4;
+constexpr u32 MOST_STEP = 16; // tiles of a stage at most,
+constexpr u32 IN_FLIGHT = 4;  // if so many stages fit the slots
 static_assert(WIDE_UNITS == 2 * AMK_WARPS, "a group has the units of all warps");
 
 AMK_DEVICE void copy_16(u32 to, const void* from) {
@@ -65,8 +69,9 @@ struct WideGroup {
     u32 tiles;
     u32 column, columns; // the first, and how many
     u32 first, units;    // of the record's
-    u32 team;            // warps that multiply together, each two units
-    u32 parts, shares;   // teams by units, and by tiles of a stage
+    u32 log_team;        // of the warps that multiply together, each two units
+    u32 log_parts;       // of the teams by units
+    u32 shares;          // teams by tiles of a stage
     u32 tile;            // bytes of a tile
     u32 step, log;       // tiles of a stage, and its logarithm
     u32 block;           // bytes of 64 inputs of all columns
@@ -80,13 +85,15 @@ struct WideGroup {
           units(min(r.units - first, WIDE_UNITS)), tile(tile_bytes(g.kind)),
           norms(g.flags & GEMV_NORM), gathers(gathers) {
         const bool coded = WIDE_COLUMNS <= CODED_COLUMNS && tile != AMK_TILE;
-        // Tiles of a stage are shared out one by one, those in codes two by two.
-        const u32 each = coded ? 2 : 1;
+        const u32 by_team = TEAMS_OF_CODES && units > FEW_UNITS ? tile_teams(g.kind) : 0;
+        // Tiles of a stage are shared out one by one, those in codes several at a time.
+        const u32 each = !coded ? 1 : by_team ? by_team : 2;
         // Those of a share are whole stages, but for the last ones.
         const u32 most = TileRange::is_share(g) ? SHARE_TILES : MOST_STEP;
-        team = coded ? 1 : 4, parts = 1u << (32 - __clz((units - 1) / team_units()));
-        parts = max(parts, AMK_WARPS * each / (team * most)); // a stage has tiles for all
-        shares = AMK_WARPS / team / parts, block = WIDE_COLUMNS * LINE;
+        log_team = coded && !by_team ? 0 : 2, log_parts = 32 - __clz((units - 1) >> (log_team + 1));
+        // A stage has tiles for all.
+        while (AMK_WARPS * each >> (log_team + log_parts) > most) log_parts++;
+        shares = AMK_WARPS >> (log_team + log_parts), block = WIDE_COLUMNS * LINE;
         // A stage costs a wait whatever its length, which is as if it had a norm's weights. Tiles
         // are shared out alike in stages of any length, so sums do not depend on it.
         step = max(max(shares * each, 2u), tile_pack(g.kind));
@@ -94,7 +101,7 @@ struct WideGroup {
         log = 31 - __clz(step), bytes = stage(step, norms);
         // Products of tiles of bf16 have all units of each team: beyond the last one they read the
         // memory behind it, and nobody reads their sums.
-        const u32 reach = tile == AMK_TILE ? parts * team_units() * step * tile : 0;
+        const u32 reach = tile == AMK_TILE ? part_units() * step * tile : 0;
         stages = min((WIDE_MEMORY - (reach > bytes ? reach - bytes : 0)) / bytes, WIDE_STAGES);
     }
     AMK_DEVICE u32 stage(u32 step, bool norms) const {
@@ -106,8 +113,9 @@ struct WideGroup {
     AMK_DEVICE u32 count() const { return (tiles + step - 1) >> log; }
     AMK_DEVICE u32 inputs(u32 at) const { return at + whole(weights(step)); }
     AMK_DEVICE u32 gamma(u32 at) const { return inputs(at) + step / 2 * block; }
-    AMK_DEVICE u32 team_units() const { return 2 * team; }
-    AMK_DEVICE u32 pitch() const { return parts * team_units() * AMK_UNIT + 4; } // of a row's sums
+    AMK_DEVICE u32 team_units() const { return 2 << log_team; }
+    AMK_DEVICE u32 part_units() const { return team_units() << log_parts; } // there or not
+    AMK_DEVICE u32 pitch() const { return part_units() * AMK_UNIT + 4; }    // of a row's sums
     // Whether a warp delivers from registers, as nothing is added to its sums.
     AMK_DEVICE bool has_all() const { return WIDE_COLUMNS == 128 && shares == 1 && !norms; }
     // Where the sums are once all products are done, then the columns' scales and each warp's

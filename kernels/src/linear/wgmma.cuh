@@ -45,12 +45,13 @@ AMK_DEVICE u32 matrix_row(u32 lane, u32 column, u32 piece) {
            ", %48, %49, %50, %51, %52, %53, %54, %55"                                              \
            ", %56, %57, %58, %59, %60, %61, %62, %63"
 // Without ADD, D is the product alone.
-#define AMK_WGMMA(COLUMNS, D, N, A, B, ONE, TWO, THREE)                                            \
+#define AMK_WGMMA(COLUMNS, D, N, A, B, ADDS, ONE, TWO, THREE)                                      \
+    template <bool ADD = true>                                                                     \
     AMK_DEVICE void wgmma(float (&d)[COLUMNS / 8][4], const uint4& a, u64 b) {                     \
         asm volatile("wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32.bf16.bf16 {" N "}, {" A \
-                     "}, " B ", 1, 1, 1, 0;"                                                       \
+                     "}, " B ", " ADDS ", 1, 1, 0;"                                                \
                      : D                                                                           \
-                     : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b));                            \
+                     : "r"(a.x), "r"(a.y), "r"(a.z), "r"(a.w), "l"(b), "n"(ADD));                  \
     }                                                                                              \
     template <bool ADD = true> AMK_DEVICE void wgmma(float (&d)[COLUMNS / 8][4], u64 a, u64 b) {   \
         asm volatile("wgmma.mma_async.sync.aligned.m64n" #COLUMNS "k16.f32.bf16.bf16 {" N          \
@@ -58,10 +59,10 @@ AMK_DEVICE u32 matrix_row(u32 lane, u32 column, u32 piece) {
                      : D                                                                           \
                      : "l"(a), "l"(b), "n"(ADD));                                                  \
     }
-AMK_WGMMA(16, AMK_D2, AMK_N2, "%8, %9, %10, %11", "%12", "%8", "%9", "%10")
-AMK_WGMMA(32, AMK_D4, AMK_N4, "%16, %17, %18, %19", "%20", "%16", "%17", "%18")
-AMK_WGMMA(64, AMK_D8, AMK_N8, "%32, %33, %34, %35", "%36", "%32", "%33", "%34")
-AMK_WGMMA(128, AMK_D16, AMK_N16, "%64, %65, %66, %67", "%68", "%64", "%65", "%66")
+AMK_WGMMA(16, AMK_D2, AMK_N2, "%8, %9, %10, %11", "%12", "%13", "%8", "%9", "%10")
+AMK_WGMMA(32, AMK_D4, AMK_N4, "%16, %17, %18, %19", "%20", "%21", "%16", "%17", "%18")
+AMK_WGMMA(64, AMK_D8, AMK_N8, "%32, %33, %34, %35", "%36", "%37", "%32", "%33", "%34")
+AMK_WGMMA(128, AMK_D16, AMK_N16, "%64, %65, %66, %67", "%68", "%69", "%64", "%65", "%66")
 #undef AMK_WGMMA
 
 // Describes lines of 128 bytes, whose pieces of 16 bytes change places.

@@ -6,9 +6,9 @@
 // into the memory of the ring; teams share out the units and the tiles of a stage. A row's sums are
 // added in an order that depends on the program alone.
 //
-// With few columns weights in codes are multiplied by `mma`, and a warp is a team: their numbers
-// are exact in bf16, and to multiply a tile's products by its scales takes fewer instructions than
-// to round its elements.
+// With few columns weights in codes are multiplied as numbers that bf16 holds exactly: to multiply
+// a tile's products by its scales takes fewer instructions than to round its elements. The products
+// are those of `mma`, and a warp is a team, or, with enough units and columns, of `wgmma`.
 //
 // Where the tensor cores read tiles from the memory, warps have little more to do than to ask for
 // products. Else a tile's registers are rows 0-7 of the even half of k and of the odd half, and
@@ -25,17 +25,20 @@
 // with them.
 template <class T> constexpr bool FROM_MEMORY = HAS_WGMMA && !T::DECODES;
 
+// Whether teams multiply tiles in codes by `wgmma`, in groups with enough units.
+template <class T> constexpr bool BY_TEAMS = TEAMS_OF_CODES && T::IN_TEAMS > 0;
+
 // The part of a team in a group of units.
 struct TeamPart {
     u32 part, share; // of the units, and of the tiles of a stage
     bool busy;
 
     AMK_DEVICE TeamPart(const Worker& w, const WideGroup& c)
-        : part(w.warp / c.team & (c.parts - 1)), share(w.warp / c.team / c.parts),
-          busy(part * c.team_units() < c.units) {}
+        : part(w.warp >> c.log_team & ((1u << c.log_parts) - 1)),
+          share(w.warp >> c.log_team >> c.log_parts), busy(part * c.team_units() < c.units) {}
     // The first of a warp's two units.
     AMK_DEVICE u32 unit(const Worker& w, const WideGroup& c) const {
-        return part * c.team_units() + w.warp % c.team * 2;
+        return part * c.team_units() + 2 * (w.warp & ((1u << c.log_team) - 1));
     }
 };
 
@@ -123,6 +126,12 @@ template <u32 COLUMNS> struct WideSums {
     // Adds tiles in codes times the inputs, of which a lane names a row of each matrix.
     template <class T, int TILES>
     AMK_DEVICE void add(const UnitTiles<T, TILES>& tiles, u32 inputs) {
+        // The assembler would load the inputs before the codes, which take longer until they are
+        // numbers, if the inputs' address did not depend on a code.
+        if (COLUMNS > 16)
+            asm volatile("{ .reg .u32 more; or.b32 more, %0, %1; min.u32 %0, %0, more; }"
+                         : "+r"(inputs)
+                         : "r"((const u32&)tiles.one[0].codes));
         CodedPair<typename T::Block> pairs[TILES];
 #pragma unroll
         for (u32 i = 0; i < TILES; i++)
@@ -137,6 +146,45 @@ template <u32 COLUMNS> struct WideSums {
             }
             PairProducts<typename T::Block, TILES>(pairs, x).add_to(d + b, pairs);
         }
+    }
+    // Likewise by `wgmma`: a tile is decoded during the products of the one before.
+    template <class T, int TILES>
+    AMK_DEVICE void add_by_team(const UnitTiles<T, TILES>& tiles, u32 inputs) {
+#if __CUDA_ARCH_FEAT_SM90_ALL
+        using B = typename T::Block;
+        constexpr bool ALIKE = B::ALIKE % TILES == 0; // all have the same scales
+        const u64 x = swizzled_128(inputs);
+        float products[ALIKE ? 1 : 2][COLUMNS / 8][4];
+        CodedPair<B> pairs[2];
+#pragma unroll
+        for (int i = 0; i < TILES; i++) {
+            pairs[i % 2] = {tiles.one[i], tiles.two[i], T::template own_at<TILES>(i)};
+            float (&to)[COLUMNS / 8][4] = products[ALIKE ? 0 : i % 2];
+            const u64 at = x + i / 2 * (COLUMNS * LINE / 16) + i % 2 * 4;
+            wgmma_begin();
+            if (ALIKE && i > 0)
+                wgmma(to, pairs[i % 2].even, at);
+            else
+                wgmma<false>(to, pairs[i % 2].even, at);
+            wgmma(to, pairs[i % 2].odd, at + 2);
+            wgmma_issue();
+            if (i == 0) continue;
+            wgmma_end<1>();
+            if (!ALIKE) add_scaled(products[(i - 1) % 2], pairs[(i - 1) % 2]);
+        }
+        wgmma_end();
+        add_scaled(products[ALIKE ? 0 : (TILES - 1) % 2], pairs[(TILES - 1) % 2]);
+#endif
+    }
+    // Adds products of numbers, once they are there, times the scales.
+    template <class B>
+    AMK_DEVICE void add_scaled(float (&products)[COLUMNS / 8][4], const CodedPair<B>& tile) {
+        wgmma_settle(products);
+#pragma unroll
+        for (int b = 0; b < COLUMNS / 8; b++)
+#pragma unroll
+            for (int k = 0; k < 4; k++)
+                d[b][k] = fmaf(tile.scale[0][k / 2], products[b][k], d[b][k]);
     }
     // Stores them at the end of the memory, by share of k, column and row of the units.
     AMK_DEVICE void store(const Worker& w, const WideGroup& c, u32 unit, u32 share) const {
@@ -217,8 +265,10 @@ struct Squares {
 
 // The stages of a group as the consumers take them, one after the other.
 struct StageWalk {
-    u32 n = 0, slot = 0, at, here; // a stage: its number, slot, shared address and tiles
+    u32 left;               // tiles from this stage on
+    u32 slot = 0, at, here; // its slot, shared address and tiles
 
+    AMK_DEVICE explicit StageWalk(const WideGroup& c) : left(c.tiles) {}
     // Whether the next stage is there.
     AMK_DEVICE bool arrived(const Worker& w) const {
         return all(
@@ -226,10 +276,10 @@ struct StageWalk {
     }
     // Waits for the next stage.
     AMK_DEVICE void enter(Worker& w, const WideGroup& c) {
-        at = w.data + slot * c.bytes, here = min(c.step, c.tiles - (n << c.log));
+        at = w.data + slot * c.bytes, here = min(c.step, left);
         await_stage(w, shared_address(w.s.stage_full) + 8 * slot, w.filled >> slot & 1);
         w.filled ^= 1 << slot;
-        if (n == 0 && c.first == 0) w.stamp(TRACE_INPUTS);
+        if (left == c.tiles && c.first == 0) w.stamp(TRACE_INPUTS);
         if (c.gathers) fence_copies();
     }
     // This warp is done with a slot.
@@ -238,7 +288,7 @@ struct StageWalk {
         if (w.lane == 0) barrier_arrive(shared_address(w.s.stage_empty) + 8 * slot);
     }
     AMK_DEVICE void advance(const WideGroup& c) {
-        n++;
+        left -= here;
         if (++slot == c.stages) slot = 0;
     }
 };
@@ -248,14 +298,13 @@ struct StageWalk {
 template <u32 COLUMNS>
 AMK_DEVICE void multiply_from_memory(Worker& w, const WideGroup& c, const TeamPart& team,
                                      WideSums<COLUMNS>& sums) {
-    StageWalk stage;
+    StageWalk stage(c);
     u32 before = 0;
-    bool held = false; // the slot before
-    const u32 whole = c.tiles >> c.log;
+    bool held = false;                      // the slot before
     const bool several = c.step > c.shares, // tiles of a stage for each team
         few = COLUMNS == 128 && c.stages <= IN_FLIGHT;
 #pragma unroll 1
-    for (; stage.n < whole; stage.advance(c)) {
+    for (; stage.left >= c.step; stage.advance(c)) {
         if (few && held && !stage.arrived(w)) {
             wgmma_end();
             StageWalk::leave(w, before);
@@ -272,7 +321,7 @@ AMK_DEVICE void multiply_from_memory(Worker& w, const WideGroup& c, const TeamPa
     }
     wgmma_end();
     if (held) StageWalk::leave(w, before);
-    if (stage.n == c.count()) return;
+    if (stage.left == 0) return;
     stage.enter(w, c);
     if (team.share < stage.here) {
         sums.begin_stage(c, stage.at, team.part, team.share, stage.here);
@@ -286,9 +335,9 @@ template <class T, u32 COLUMNS>
 AMK_DEVICE void multiply_in_registers(Worker& w, const WideGroup& c, const TeamPart& team,
                                       bool norms, WideSums<COLUMNS>& sums, Squares& squares) {
     const UnitRuns runs(w, c, team);
-    StageWalk stage;
+    StageWalk stage(c);
 #pragma unroll 1
-    for (; stage.n < c.count(); stage.advance(c)) {
+    for (; stage.left > 0; stage.advance(c)) {
         stage.enter(w, c);
         const u32 at = stage.at, here = stage.here;
         const auto tile = [&](u32 j) {
@@ -317,29 +366,46 @@ AMK_DEVICE void multiply_in_registers(Worker& w, const WideGroup& c, const TeamP
     }
 }
 
-// Products of tiles in codes, two at once.
+// Products of a team's tiles of a stage, which are in codes: TILES at once, from those that its
+// share begins with on.
+template <class T, u32 COLUMNS, u32 TILES, class F>
+AMK_DEVICE void multiply_tiles(Worker& w, const WideGroup& c, const TeamPart& team,
+                               const UnitRuns& runs, const StageWalk& stage, F add) {
+#pragma unroll 1
+    for (u32 j = TILES * team.share; team.busy && j < stage.here; j += TILES * c.shares) {
+        const u32 inputs = c.inputs(stage.at) + j / 2 * (COLUMNS * LINE);
+        if (T::GROUPS % TILES == 0 || j + 1 < stage.here)
+            add(UnitTiles<T, TILES>(w, runs, stage.at, j), inputs);
+        else
+            add(UnitTiles<T, 1>(w, runs, stage.at, j), inputs);
+    }
+}
+
+// Products of tiles in codes.
 template <class T, u32 COLUMNS>
 AMK_DEVICE void multiply_codes(Worker& w, const WideGroup& c, const TeamPart& team, bool norms,
                                WideSums<COLUMNS>& sums, Squares& squares) {
     const UnitRuns runs(w, c, team);
     const u32 row = matrix_row(w.lane, 0, 0);
-    StageWalk stage;
+    u32 log_team = c.log_team;
+    asm volatile("" : "+r"(log_team)); // it would be computed again for each stage
+    StageWalk stage(c);
 #pragma unroll 1
-    for (; stage.n < c.count(); stage.advance(c)) {
+    for (; stage.left > 0; stage.advance(c)) {
         stage.enter(w, c);
         if (norms) {
             squares.add_and_multiply(c, c.inputs(stage.at), c.gamma(stage.at), stage.here);
+            fence_shared_copies(); // which come into the slot; `wgmma` reads the inputs
             w.sync();
         }
-#pragma unroll 1
-        for (u32 j = 2 * team.share; team.busy && j < stage.here; j += 2 * c.shares) {
-            const u32 inputs = c.inputs(stage.at) + j / 2 * (COLUMNS * LINE) + row;
-            if (T::GROUPS % 2 == 0 || j + 1 < stage.here)
-                sums.add(UnitTiles<T, 2>(w, runs, stage.at, j), inputs);
-            else
-                sums.add(UnitTiles<T, 1>(w, runs, stage.at, j), inputs);
-        }
-        if (norms) fence_shared_copies(); // which come into the slot
+        if (BY_TEAMS<T> && any(log_team > 0))
+            multiply_tiles<T, COLUMNS, BY_TEAMS<T> ? T::IN_TEAMS : 2>(
+                w, c, team, runs, stage,
+                [&](const auto& tiles, u32 inputs) { sums.add_by_team(tiles, inputs); });
+        else
+            multiply_tiles<T, COLUMNS, 2>(
+                w, c, team, runs, stage,
+                [&](const auto& tiles, u32 inputs) { sums.add(tiles, inputs + row); });
         StageWalk::leave(w, stage.slot);
     }
 }

@@ -82,6 +82,7 @@ struct BF16Tile {
     static constexpr u32 BYTES = AMK_TILE;
     static constexpr bool SUMS = false; // whether products need the sums of the inputs
     static constexpr bool DECODES = false, APART = false, LIFTS = false;
+    static constexpr u32 IN_TEAMS = 0; // see `CodedTile`
     uint4 a = {0, 0, 0, 0};
 
     // Offset in a tile of the row that a lane names for `ldmatrix`.
@@ -220,6 +221,9 @@ template <class B> struct CodedTile {
                          HEADS = GROUPS * CODES, TAILS = HEADS + 8 * HEAD,
                          PACK = TAILS + 8 * GROUPS * TAIL, BYTES = PACK / GROUPS;
     static constexpr bool SUMS = B::SUMS, DECODES = true;
+    // Tiles that a team of warps multiplies at once, or 0 where registers have no room for the sums
+    // of inputs or of halves.
+    static constexpr u32 IN_TEAMS = B::SHIFTS || B::HALVES ? 0 : GROUPS % 4 ? 2 : 4;
     static constexpr bool APART = false; // whether lanes of a quad have products of other tiles
     // What sums of products are smaller by.
     static constexpr float SMALLER = power_of_two(Coding::DOWN ? LIFT - Coding::DOWN : 0),
