@@ -39,6 +39,22 @@ const GPT_4O: &str = concat!(
     r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
 
+/// DeepSeek-Coder: one split behind the other, of line breaks, letters, punctuation, ideographs and
+/// Hangul, and digits one by one.
+const DEEPSEEK_CODER: [&str; 5] = [r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", IDEOGRAPHS, r"\p{N}"];
+/// DeepSeek-LLM: likewise, with the letters of scripts that have two cases, spaces at the end of a
+/// text, and digits together.
+const DEEPSEEK_LLM: [&str; 6] = [r"[\r\n]", CASED_LETTERS, WIDE_PUNCTUATION, r"\s+$", IDEOGRAPHS, r"\p{N}+"];
+const IDEOGRAPHS: &str = r"[\x{4E00}-\x{9FA5}\x{800}-\x{4E00}\x{AC00}-\x{D7FF}]+";
+const WIDE_PUNCTUATION: &str = r"\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+";
+const CASED_LETTERS: &str = concat!(
+    r"\s?[",
+    r"A-Za-zµÀ-ÖØ-öø-ƺƼ-ƿǄ-ʓʕ-ʯͰ-ͳͶͷͻ-ͽͿΆΈ-ΊΌΎ-ΡΣ-ϵϷ-ҁҊ-ԯԱ-ՖႠ-ჅᎠ-Ᏽᏸ-ᏽᲐ-ᲺᲽ-Ჿᴀ-ᴫᵫ-ᵷᵹ-ᶚḀ-ἕἘ-Ἕἠ-ὅὈ-Ὅὐ-ὗὙὛὝ",
+    r"Ὗ-ώᾀ-ᾴᾶ-ᾼιῂ-ῄῆ-ῌῐ-ΐῖ-Ίῠ-Ῥῲ-ῴῶ-ῼℂℇℊ-ℓℕℙ-ℝℤΩℨK-ℭℯ-ℴℹℼ-ℿⅅ-ⅉⅎↃↄⰀ-ⱻⱾ-ⳤⳫ-ⳮⳲⳳꙀ-ꙭꚀ-ꚛꜢ-ꝯꝱ-ꞇꞋ-ꞎꭰ-ꮿﬀ-ﬆﬓ-ﬗ",
+    r"Ａ-Ｚａ-ｚ𐐀-𐑏𐒰-𐓓𐓘-𐓻𐲀-𐲲𐳀-𐳲𑢠-𑣟𞤀-𞥃",
+    r"]+"
+);
+
 /// A named method and the name's other settings of the tokenizer.
 pub(super) struct PreTokenizer {
     pub(super) cut: PreTokenizerWrapper,
@@ -51,19 +67,35 @@ pub(super) struct PreTokenizer {
 }
 
 /// A name of each known method, as files are written.
-pub(super) const NAMES: [&str; 10] =
-    ["gpt-2", "smollm", "qwen2", "llama-bpe", "dbrx", "stablelm2", "command-r", "tekken", "gpt-4o", "seed-coder"];
+pub(super) const NAMES: [&str; 12] = [
+    "gpt-2",
+    "smollm",
+    "qwen2",
+    "llama-bpe",
+    "dbrx",
+    "stablelm2",
+    "command-r",
+    "tekken",
+    "gpt-4o",
+    "seed-coder",
+    "deepseek-coder",
+    "deepseek-llm",
+];
 
 /// The method of that name; `None` for one that is not known.
 pub(super) fn pre_tokenizer(name: &str) -> Option<PreTokenizer> {
     let bytes = |regex| PreTokenizerWrapper::from(ByteLevel::new(false, true, regex));
     let digits = || PreTokenizerWrapper::from(Sequence::new(vec![Digits::new(true).into(), bytes(true)]));
-    let split = |regex: &str| {
-        // The expressions are constants, so a failure to compile one shows in the tests.
-        let pattern = SplitPattern::Regex(regex.to_owned());
-        let split = Split::new(pattern, SplitDelimiterBehavior::Isolated, false).ok()?;
-        Some(PreTokenizerWrapper::from(Sequence::new(vec![split.into(), bytes(false)])))
+    // The expressions are constants, so a failure to compile one shows in the tests.
+    let splits = |regexes: &[&str]| {
+        let split = |regex: &&str| {
+            let pattern = SplitPattern::Regex((*regex).to_owned());
+            Split::new(pattern, SplitDelimiterBehavior::Isolated, false).ok().map(PreTokenizerWrapper::from)
+        };
+        let splits: Option<Vec<_>> = regexes.iter().map(split).chain([Some(bytes(false))]).collect();
+        Some(PreTokenizerWrapper::from(Sequence::new(splits?)))
     };
+    let split = |regex: &str| splits(&[regex]);
     let plain = |cut| PreTokenizer { cut, nfc: false, ignore_merges: false, adds_bos: false };
     let whole = |cut| PreTokenizer { ignore_merges: true, ..plain(cut) };
     Some(match name {
@@ -80,6 +112,8 @@ pub(super) fn pre_tokenizer(name: &str) -> Option<PreTokenizer> {
         "tekken" => PreTokenizer { adds_bos: true, ..whole(split(TEKKEN)?) },
         "gpt-4o" => plain(split(GPT_4O)?),
         "seed-coder" => plain(split(SEED_CODER)?),
+        "deepseek-coder" => plain(splits(&DEEPSEEK_CODER)?),
+        "deepseek-llm" => plain(splits(&DEEPSEEK_LLM)?),
         _ => return None,
     })
 }
@@ -113,6 +147,9 @@ mod tests {
         assert_eq!(cuts("seed-coder"), "AnOther|'s|Ġ|1|2|3|4|!|Ċ");
         assert_eq!(cuts("tekken"), "An|Other|'s|Ġ|1|2|3|4|!Ċ");
         assert_eq!(cuts("gpt-4o"), "An|Other's|Ġ|123|4|!Ċ");
+        assert_eq!(cuts("deepseek-coder"), "AnOther|'|s|Ġ|1|2|3|4|!|Ċ");
+        assert_eq!(cuts("deepseek-llm"), "AnOther|'|s|Ġ|1234|!|Ċ");
+        assert_eq!(pieces("deepseek-coder", "x + 一 ").join("|"), "x|Ġ+|Ġ|ä¸Ģ|Ġ");
         assert!(NAMES.iter().all(|name| pre_tokenizer(name).is_some()));
         assert!(pre_tokenizer("gpt-17").is_none());
     }
