@@ -83,6 +83,13 @@ pub enum Breach {
         /// The first of the two.
         row: usize,
     },
+    /// A row's changes to logits are not in the order of their tokens, or a token has several. VMs
+    /// look them up by bisection.
+    #[error("the changes to logits of row {row} are not in the order of their tokens, one a token")]
+    Changes {
+        /// The row.
+        row: usize,
+    },
     /// A page that is written also occurs elsewhere, in the same table or in that of another
     /// sequence.
     #[error("row {writer} writes page {page}{group}, which row {other} has too")]
@@ -162,7 +169,11 @@ impl Writers {
 }
 
 fn fits(limits: &RowLimits, row: usize, placed: &PlacedRow) -> Result<(), Breach> {
-    let PlacedRow { pos, pages: tables, .. } = placed;
+    let PlacedRow { pos, pages: tables, choice, .. } = placed;
+    let mut changes = choice.iter().flat_map(|choice| choice.changes.iter());
+    if !changes.is_sorted_by(|one, next| one.token < next.token) {
+        return Err(Breach::Changes { row });
+    }
     let positions = limits.positions;
     if pos.index() >= positions {
         return Err(Breach::Context { row, pos: pos.0, positions });
@@ -208,7 +219,7 @@ fn chunks(rows: &[PlacedRow]) -> Result<Vec<Range<usize>>, Breach> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rows::{PageGroup, PageTables};
+    use crate::rows::{Choice, LogitChange, PageGroup, PageTables};
     use crate::tensor::{Pos, Token};
     use std::sync::Arc;
 
@@ -263,6 +274,13 @@ mod tests {
         assert_eq!(breach(&[row(70, &[2, 2])]), "row 0 writes page 2, which row 0 has too");
         let apart = [row(1, &[1]), row(1, &[2]), row(2, &[1])];
         assert_eq!(breach(&apart), "row 0 writes page 1, which row 2 has too");
+        let changes = |tokens: &[u32]| {
+            let changes = tokens.iter().map(|&token| LogitChange::none(Token(token))).collect();
+            [PlacedRow { choice: Some(Choice { changes, ..Choice::default() }), ..row(1, &[1]) }]
+        };
+        assert_eq!(check(&limits(), &changes(&[2, 5])), Ok(()));
+        let unsorted = "the changes to logits of row 0 are not in the order of their tokens, one a token";
+        assert_eq!([breach(&changes(&[5, 2])), breach(&changes(&[2, 2]))], [unsorted, unsorted]);
     }
 
     /// Of three pages of which all positions are read, and two of which the last ten are.
