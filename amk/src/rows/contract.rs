@@ -170,7 +170,7 @@ impl Writers {
 
 fn fits(limits: &RowLimits, row: usize, placed: &PlacedRow) -> Result<(), Breach> {
     let PlacedRow { pos, pages: tables, choice, .. } = placed;
-    let mut changes = choice.iter().flat_map(|choice| choice.changes.iter());
+    let changes = choice.iter().flat_map(|choice| choice.changes.iter());
     if !changes.is_sorted_by(|one, next| one.token < next.token) {
         return Err(Breach::Changes { row });
     }
