@@ -175,18 +175,13 @@ impl TensorSet {
         TensorError::Missing { name: name.to_owned(), written }
     }
 
-    /// Whether a tensor adds nothing unless the model asks for it.
-    fn is_spare(&self, tensor: &StoredTensor) -> bool {
-        let is_zero = || tensor.rows.place().bytes().iter().all(|&byte| byte == 0);
-        self.spare_biases && tensor.name.ends_with(".bias") && is_zero()
-    }
-
     /// Removes the biases of zeros that GPTQ folders may have for projections without a bias, given
     /// the names of the tensors that the model uses.
     pub fn remove_spare(&mut self, used: &BTreeSet<String>) {
-        let spare = self.tensors.values().filter(|tensor| !used.contains(&tensor.name) && self.is_spare(tensor));
-        let names: Vec<_> = spare.map(|tensor| tensor.name.clone()).collect();
-        self.tensors.retain(|name, _| !names.contains(name));
+        if self.spare_biases {
+            let is_zero = |tensor: &StoredTensor| tensor.rows.place().bytes().iter().all(|&byte| byte == 0);
+            self.tensors.retain(|name, tensor| used.contains(name) || !name.ends_with(".bias") || !is_zero(tensor));
+        }
     }
 
     /// Confirms that every tensor was claimed, except [spare biases](Self::remove_spare).
@@ -194,8 +189,9 @@ impl TensorSet {
     /// # Errors
     /// [`TensorError::Unused`] with every other name.
     pub fn finish(mut self) -> Result<(), TensorError> {
-        self.remove_spare(&self.claimed.clone());
-        let names: Vec<_> = self.tensors.into_keys().filter(|name| !self.claimed.contains(name)).collect();
+        let claimed = std::mem::take(&mut self.claimed);
+        self.remove_spare(&claimed);
+        let names: Vec<_> = self.tensors.into_keys().filter(|name| !claimed.contains(name)).collect();
         if names.is_empty() { Ok(()) } else { Err(TensorError::Unused { names }) }
     }
 }

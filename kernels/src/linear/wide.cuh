@@ -299,8 +299,8 @@ template <u32 COLUMNS>
 AMK_DEVICE void multiply_from_memory(Worker& w, const WideGroup& c, const TeamPart& team,
                                      WideSums<COLUMNS>& sums) {
     StageWalk stage(c);
-    u32 before = 0;
-    bool held = false;                      // the slot before
+    u32 before = 0;                         // the slot before,
+    bool held = false;                      // and whether it is still held
     const bool several = c.step > c.shares, // tiles of a stage for each team
         few = COLUMNS == 128 && c.stages <= IN_FLIGHT;
 #pragma unroll 1

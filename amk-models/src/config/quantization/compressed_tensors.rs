@@ -228,7 +228,7 @@ fn anchored(pattern: &str) -> String {
     format!("^(?:{pattern})")
 }
 
-/// What was anchored.
+/// The pattern within an [anchored] one.
 fn unanchored(pattern: &str) -> &str {
     pattern.strip_prefix("^(?:").and_then(|pattern| pattern.strip_suffix(')')).unwrap_or(pattern)
 }
