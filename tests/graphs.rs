@@ -152,6 +152,30 @@ fn what_is_long_or_deep_is_read_at_once_or_refused() {
 }
 
 #[test]
+fn fields_of_schedules_are_given_once() {
+    let fields = [
+        "workers = 2",
+        "tile(f = whole)",
+        "queue = ticket",
+        "rows(most = 2)",
+        "fuse(f = producer)",
+        "ring(slots = 4)",
+        "limits(workers = 3)",
+    ];
+    let read = |schedule: &str| parse_graph(&format!("graph @g\nschedule({schedule})\nfn () {{\n}}"));
+    for field in fields {
+        read(field).unwrap();
+        let error = read(&format!("{field}, late = 1, {field}")).unwrap_err().to_string();
+        let name = field.split(['(', ' ']).next().unwrap();
+        assert!(error.contains(&format!("`{name}` is given twice")), "{error}");
+    }
+    for (group, name) in [("rows(most = 2, most = 2)", "most"), ("ring(slots = 1, pace = 1, slots = 1)", "slots")] {
+        assert!(read(group).unwrap_err().to_string().contains(&format!("`{name}` is given twice")), "{group}");
+    }
+    assert!(read("tiles = 3").unwrap_err().to_string().contains("expected `workers`, `tile`"));
+}
+
+#[test]
 fn a_multiple_to_declare_is_written_as_it_is_read() {
     let text = "graph @g\ndims H\ninstruction halve(x: tensor[K]) -> (y: f32[K]) {\n    where K % (K + 1) == 0\n}\n\
                 fn (x: tensor f32[H]) {\n    y: f32[H] = halve(x)\n    return y\n}";

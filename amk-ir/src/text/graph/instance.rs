@@ -11,6 +11,7 @@ use crate::schedule::{
     Assign, ExchangeBy, FuseInto, Fusion, PartialRing, PartialSchedule, QueuePolicy, RowSchedule, Tile,
 };
 use core::fmt::{self, Write};
+use std::collections::BTreeSet;
 
 const QUEUES: [(QueuePolicy, &str); 2] = [(QueuePolicy::Static, "static"), (QueuePolicy::Ticket, "ticket")];
 const ASSIGNS: [(Assign, &str); 2] = [(Assign::RoundRobin, "round_robin"), (Assign::Balanced, "balanced")];
@@ -110,52 +111,56 @@ pub(super) fn write_instance(out: &mut String, instance: &Instance) -> fmt::Resu
 
 /// Reads a schedule from behind its first word.
 pub(super) fn schedule(cursor: &mut Cursor<'_>) -> Parsed<PartialSchedule> {
+    const EXPECTED: &str = "`workers`, `tile`, `queue`, `assign`, `steps`, `rows`, `weights`, `cache`, `fusion`, \
+                            `fuse`, `splits`, `run`, `late`, `split_k`, `ring`, `exchange` or `limits`";
     let mut schedule = PartialSchedule::default();
-    list(cursor, "(", ")", |cursor| {
-        if cursor.eat_word("tile") {
-            return list(cursor, "(", ")", |cursor| tile(cursor, &mut schedule));
-        }
-        if cursor.eat_word("fuse") {
-            return list(cursor, "(", ")", |cursor| {
-                let op = equals(cursor, "the name of an instruction")?;
-                schedule.fuse.push(Fusion { op, into: choice(cursor, &FUSED, "`producer` or `consumers`")? });
-                Ok(())
-            });
-        }
-        if cursor.eat_word("limits") {
-            let limits = schedule.limits.get_or_insert_default();
-            return list(cursor, "(", ")", |cursor| limit(cursor, limits));
-        }
-        if cursor.eat_word("rows") {
-            let rows = schedule.rows.get_or_insert(RowSchedule { most: 1, block: None });
-            return list(cursor, "(", ")", |cursor| self::rows(cursor, rows));
-        }
-        if cursor.eat_word("ring") {
-            return list(cursor, "(", ")", |cursor| ring(cursor, &mut schedule.ring));
-        }
-        const EXPECTED: &str = "`workers`, `tile`, `queue`, `assign`, `steps`, `rows`, `weights`, `cache`, `fusion`, \
-                                `fuse`, `splits`, `run`, `late`, `split_k`, `ring`, `exchange` or `limits`";
-        let start = cursor.clone();
-        match equals(cursor, EXPECTED)?.as_str() {
+    fields(cursor, EXPECTED, |cursor, name| {
+        match name {
             "workers" => schedule.workers = Some(cursor.u32("a number of workers")?),
+            "tile" => list(cursor, "(", ")", |cursor| tile(cursor, &mut schedule))?,
             "queue" => schedule.queue = Some(choice(cursor, &QUEUES, "`static` or `ticket`")?),
             "assign" => schedule.assign = Some(choice(cursor, &ASSIGNS, "`round_robin` or `balanced`")?),
             "steps" => schedule.steps = Some(choice(cursor, &STEPS, "`barrier` or `pipelined`")?),
+            "rows" => schedule.rows = Some(rows(cursor)?),
             "weights" => schedule.weights = Some(dtype(cursor)?),
             "cache" => schedule.cache = Some(dtype(cursor)?),
             "fusion" => schedule.fusion = Some(choice(cursor, &BOOLS, "`true` or `false`")?),
+            "fuse" => list(cursor, "(", ")", |cursor| fuse(cursor, &mut schedule))?,
             "splits" => schedule.splits = Some(cursor.u32("a number of splits")?),
             "run" => schedule.run = Some(cursor.u32("a number of blocks")?),
             "late" => schedule.late = Some(cursor.u32("KiB")?),
             "split_k" => schedule.split_k = Some(cursor.u32("KiB")?),
+            "ring" => ring(cursor, &mut schedule.ring)?,
             "exchange" => {
                 schedule.exchange = Some(choice(cursor, &EXCHANGES, "`packets`, `counters` or `barrier`")?);
             }
-            _ => return start.expected(EXPECTED),
+            "limits" => schedule.limits = Some(limits(cursor)?),
+            _ => return Ok(false),
         }
-        Ok(())
+        Ok(true)
     })?;
     Ok(schedule)
+}
+
+/// Reads fields `name = ..` and `name(..)` in parentheses, each at most once. `field` reads the one
+/// of a name from behind the `=`, if there is such a field.
+fn fields(
+    cursor: &mut Cursor<'_>,
+    expected: &'static str,
+    mut field: impl FnMut(&mut Cursor<'_>, &str) -> Parsed<bool>,
+) -> Parsed<()> {
+    let mut seen = BTreeSet::new();
+    list(cursor, "(", ")", |cursor| {
+        let start = cursor.clone();
+        let name = cursor.word_or_quoted(expected)?;
+        if !cursor.at_symbol("(") {
+            cursor.expect("=", "`=`")?;
+        }
+        if !field(cursor, &name)? {
+            return start.expected(expected);
+        }
+        repeated(&start, name.clone(), seen.replace(name))
+    })
 }
 
 /// A name and the `=` after it.
@@ -195,41 +200,51 @@ fn repeated<T>(start: &Cursor<'_>, what: String, before: Option<T>) -> Parsed<()
     if before.is_none() { Ok(()) } else { Err(start.error(ParseCause::Repeated { what })) }
 }
 
-fn rows(cursor: &mut Cursor<'_>, rows: &mut RowSchedule) -> Parsed<()> {
-    const EXPECTED: &str = "`most` or `block`";
-    let start = cursor.clone();
-    match equals(cursor, EXPECTED)?.as_str() {
-        "most" => rows.most = cursor.u32("a number of rows")?,
-        "block" => rows.block = Some(cursor.u32("a number of rows")?),
-        _ => return start.expected(EXPECTED),
-    }
+fn fuse(cursor: &mut Cursor<'_>, schedule: &mut PartialSchedule) -> Parsed<()> {
+    let op = equals(cursor, "the name of an instruction")?;
+    schedule.fuse.push(Fusion { op, into: choice(cursor, &FUSED, "`producer` or `consumers`")? });
     Ok(())
+}
+
+fn rows(cursor: &mut Cursor<'_>) -> Parsed<RowSchedule> {
+    let mut rows = RowSchedule { most: 1, block: None };
+    fields(cursor, "`most` or `block`", |cursor, name| {
+        match name {
+            "most" => rows.most = cursor.u32("a number of rows")?,
+            "block" => rows.block = Some(cursor.u32("a number of rows")?),
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    Ok(rows)
 }
 
 fn ring(cursor: &mut Cursor<'_>, ring: &mut PartialRing) -> Parsed<()> {
-    const EXPECTED: &str = "`slots`, `in_flight`, `pace` or `lookahead`";
-    let start = cursor.clone();
-    let field = match equals(cursor, EXPECTED)?.as_str() {
-        "slots" => &mut ring.slots,
-        "in_flight" => &mut ring.in_flight,
-        "pace" => &mut ring.pace,
-        "lookahead" => &mut ring.lookahead,
-        _ => return start.expected(EXPECTED),
-    };
-    *field = Some(cursor.u32("a number")?);
-    Ok(())
+    fields(cursor, "`slots`, `in_flight`, `pace` or `lookahead`", |cursor, name| {
+        let field = match name {
+            "slots" => &mut ring.slots,
+            "in_flight" => &mut ring.in_flight,
+            "pace" => &mut ring.pace,
+            "lookahead" => &mut ring.lookahead,
+            _ => return Ok(false),
+        };
+        *field = Some(cursor.u32("a number")?);
+        Ok(true)
+    })
 }
 
-fn limit(cursor: &mut Cursor<'_>, limits: &mut Limits) -> Parsed<()> {
-    const EXPECTED: &str = "`workers`, `local` or `memory`";
-    let start = cursor.clone();
-    match equals(cursor, EXPECTED)?.as_str() {
-        "workers" => limits.workers = cursor.u32("a number of workers")?,
-        "local" => limits.local_bytes = cursor.number(u64::MAX, "a number of bytes")?,
-        "memory" => limits.memory_bytes = cursor.number(u64::MAX, "a number of bytes")?,
-        _ => return start.expected(EXPECTED),
-    }
-    Ok(())
+fn limits(cursor: &mut Cursor<'_>) -> Parsed<Limits> {
+    let mut limits = Limits::default();
+    fields(cursor, "`workers`, `local` or `memory`", |cursor, name| {
+        match name {
+            "workers" => limits.workers = cursor.u32("a number of workers")?,
+            "local" => limits.local_bytes = cursor.number(u64::MAX, "a number of bytes")?,
+            "memory" => limits.memory_bytes = cursor.number(u64::MAX, "a number of bytes")?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    })?;
+    Ok(limits)
 }
 
 /// Reads an instance from behind its first word.
