@@ -84,13 +84,18 @@ fn cubins() -> std::path::PathBuf {
 
 #[test]
 fn tiles_give_the_bits_of_the_function_and_the_function_keeps_to_its_formula() {
-    for entry in kernels() {
-        for &dtype in dtypes(entry, false).expect("a signature") {
-            let checked = on_cpu(entry, dtype, 60, 11).unwrap_or_else(|error| panic!("{}: {error}", entry.path));
-            println!("{} {dtype:?}: {:.2} epsilons with {}", checked.path, checked.error, checked.worst);
-            assert!(checked.ok && checked.oracle == Oracle::F64, "{checked:?}");
+    let check = |entry: &Entry, dtype| {
+        let checked = on_cpu(entry, dtype, 60, 11).unwrap_or_else(|error| panic!("{}: {error}", entry.path));
+        println!("{} {dtype:?}: {:.2} epsilons with {}", checked.path, checked.error, checked.worst);
+        assert!(checked.ok && checked.oracle == Oracle::F64, "{checked:?}");
+    };
+    // The types at the same time: this test runs on when others have ended.
+    std::thread::scope(|scope| {
+        for dtype in DType::ALL {
+            let with = move |entry: &&Entry| dtypes(entry, false).expect("a signature").contains(&dtype);
+            scope.spawn(move || kernels().into_iter().filter(with).for_each(|entry| check(entry, dtype)));
         }
-    }
+    });
 }
 
 #[test]
