@@ -284,7 +284,8 @@ fn between(text: &str, first: &str, end: &str) -> String {
     text[from..][..len].to_owned()
 }
 
-/// What delivers products, and the embedding. A group of units of a wide step has few parts.
+/// The code that delivers products, and the embedding. A group of units of a wide step has few
+/// parts.
 fn delivery() -> String {
     let [inputs, partials, rows, wide] = ["inputs", "partials", "rows", "delivery"].map(linear);
     let [embedding, embeddings] = ["fused", "rows"].map(|file| native::text(&format!("residual/{file}.cuh")));
@@ -399,7 +400,7 @@ fn copying_warps_bring_every_stage_in_turn() {
     }
 }
 
-/// What the code of rows asks of an attention, where none runs.
+/// The names that the code of rows asks of an attention, where none runs.
 const NO_ATTENTION: [(&str, &str); 6] = [
     ("AMK_ROW_BLOCK", "8"),
     ("AMK_HEAD_DIM", "128"),

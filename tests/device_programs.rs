@@ -98,7 +98,7 @@ pub(crate) fn windowed(window: u32, rotary: u32) -> (Family, Dims) {
     (family, tiny().into_iter().chain(dims(&[("WINDOW", window), ("ROTARY", rotary)])).collect())
 }
 
-/// A decoder of another family, with some dims beside those of [`tiny`].
+/// A decoder of another family, with some dims that [`tiny`] lacks.
 pub(crate) fn with(family: &str, more: &[(&str, u32)]) -> (Family, Dims) {
     let family = FAMILIES.into_iter().find(|known| known.name == family).expect("the family");
     (family, tiny().into_iter().chain(dims(more)).collect())

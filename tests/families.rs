@@ -182,7 +182,7 @@ pub(crate) fn has_the_bits_in_rows(folder: &Path) {
     assert!(found == expected, "{} steps of rows have the function's bits", found.len());
 }
 
-/// What a convolution keeps is forked and rolled back with keys and values.
+/// A convolution's inputs are forked and rolled back with keys and values.
 #[test]
 fn a_fork_and_a_rollback_of_lfm2_have_the_bits_of_the_function() {
     let folder = folder("lfm2");

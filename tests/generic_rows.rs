@@ -212,7 +212,7 @@ fn list(text: &mut String, words: impl IntoIterator<Item = u32>) {
     text.push('\n');
 }
 
-/// What the process reads of an image.
+/// The fields of an image that the process reads.
 fn image_words(plan: &Plan, image: &Image, bindings: &Bindings) -> String {
     let mut text = String::new();
     list(&mut text, image.plain.words.iter().copied());

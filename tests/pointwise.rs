@@ -1,4 +1,4 @@
-//! Element-wise instructions that projections run on their results: fused by rule, also those of
+//! Element-wise instructions that projections run on their results: fused by rule, also from
 //! another crate than the built-in ones.
 
 use super::generic::Rows;

@@ -48,7 +48,7 @@ fn decoded_weights_have_their_columns_in_place() {
         // Act-order: all projections of the layer.
         let expected = if ["gptq", "gptq_pairs"].contains(&name) { 7 } else { 0 };
         assert_eq!(ordered, expected, "{name}");
-        // In order, sums are those of the decoded floats.
+        // In order, sums equal the decoded floats'.
         let (mut native, mut decoded) = (native, decoded);
         let [a, b] = [&mut native, &mut decoded].map(|model| (model.eager)(Token(5), Pos(0)));
         assert_eq!(a == b, ordered == 0, "{name}");

@@ -200,7 +200,7 @@ fn a_broken_contract_shows() {
     assert!(matches!(judge_step(&chunk, &step), Err(Some(Fault::Order { .. }))));
 }
 
-/// What is computed for wanted rows alone is missing where it is needed for the others.
+/// A value that is computed for wanted rows alone is missing where others need it.
 #[test]
 fn a_value_of_a_row_that_is_not_wanted() {
     let text = r#"program @wanted

@@ -103,7 +103,7 @@ impl Plain {
         Self { ran, pending, wanted: 0, shares: false, gone, stepped: 0 }
     }
 
-    /// What a row finds that runs the token at a position.
+    /// The value that a row finds when it runs the token at a position.
     fn found(&self, position: usize, limits: &RowLimits) -> Vec<f32> {
         let mut found: Vec<f32> = self.ran[..=position].iter().map(|token| token.0 as f32).collect();
         found.resize((position + 1).next_multiple_of(PAGE), 0.0);

@@ -71,7 +71,7 @@ struct Found {
     products: Vec<f32>,
 }
 
-/// What the device code makes of rows of each kind.
+/// The products that the device code computes of rows of each kind.
 fn run(kinds: &[&TileKind], rows: &[Vec<u8>], vectors: &[bf16]) -> Option<Vec<Found>> {
     let (_folder, program) = native::build(&code(kinds), "tiles", &[])?;
     let mut input = Vec::new();

@@ -59,7 +59,7 @@ impl CallRows {
         Some(row)
     }
 
-    /// Returns the tile of all rows on a state, given that of one row relative to its position;
+    /// Returns the tile of all rows on a state, given one row's tile relative to its position;
     /// `None` beyond 32 bits.
     pub fn hull(self, row: &Region) -> Option<Region> {
         let mut tile = *row;
@@ -107,7 +107,7 @@ impl PageGroups {
     }
 }
 
-/// Returns the reaches of groups in order, given those of some states: all positions first, then in
+/// Returns the reaches of groups in order, given some states' reaches: all positions first, then in
 /// descending order. Without states there is still one group, with the reach of a row's own
 /// position.
 pub fn distinct(reaches: impl IntoIterator<Item = Reach>) -> Vec<Reach> {

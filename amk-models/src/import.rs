@@ -81,7 +81,7 @@ pub struct Inside {
     pub field: &'static str,
     /// The `model_type` that stands there.
     pub model_type: &'static str,
-    /// The prefixes of its tensors' names, and those of the same names in a standalone model.
+    /// The prefixes of its tensors' names, and their prefixes in a standalone model.
     pub names: &'static [(&'static str, &'static str)],
     /// The prefixes of the names of all other tensors.
     pub others: &'static [&'static str],
@@ -114,7 +114,7 @@ pub struct Gguf {
     /// The number of layers of the only model whose scores are scaled by `hidden_size / heads`
     /// instead of by the head size, which files do not record.
     pub scores_by_width: Option<usize>,
-    /// Keys that a file must have, because the defaults of llama.cpp differ from those of a config,
+    /// Keys that a file must have, because llama.cpp's defaults differ from a config's,
     /// or because other files of the architecture are of another kind.
     pub stated: &'static [&'static str],
     /// The special tokens behind which white space is text, if it is part of all others of a
@@ -190,7 +190,7 @@ pub struct Local {
     pub field: Option<&'static str>,
     /// Its base if the config has none.
     pub theta: f64,
-    /// Its base if a GGUF file has none, as in llama.cpp; `None`: that of the other layers.
+    /// Its base if a GGUF file has none, as in llama.cpp; `None`: the other layers' base.
     pub gguf_theta: Option<f64>,
 }
 

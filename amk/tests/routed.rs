@@ -245,7 +245,7 @@ fn later(x: &Tensor) -> Tensor {
     x.clone()
 }
 
-/// What the entry names, beside what came as a packet.
+/// Compares the plain value of the entry with the value that came as a packet.
 #[instruction(op = "named", shape = "z: [N], entry: [N], x: [N] -> y: [N]", task = "y[..] <- z[..], entry[..], x[..]")]
 fn named(z: &Tensor, entry: &Tensor, x: &Tensor) -> Tensor {
     assert_eq!(z.data(), entry.data());

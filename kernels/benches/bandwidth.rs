@@ -52,7 +52,7 @@ fn filled(encoding: &'static Encoding) -> Option<Weight> {
     Weight::from_bytes(encoding, &[ROWS, COLUMNS], Arc::new(bytes), 0).ok()
 }
 
-/// Prints the rate of a weight beside that of the memory.
+/// Prints the rate of a weight beside the memory's.
 fn show(weight: &Weight, threads: usize, memory: f64) {
     let (encoding, inputs, rate) = (weight.encoding(), weight.inputs(), rate(weight, threads));
     let elements = rate * encoding.block as f64 / encoding.bytes as f64;

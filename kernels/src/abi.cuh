@@ -168,7 +168,7 @@ struct RowChoice {
 };
 static_assert(sizeof(RowChoice) == 48, "as the host has it");
 
-// What penalties and biases do to a logit.
+// The effect of penalties and biases on a logit.
 struct LogitWords {
     // The token.
     u32 token;

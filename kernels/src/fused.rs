@@ -148,7 +148,7 @@ impl Decoder {
         self.forms.iter().map(|form| form.group_in(plan)).collect()
     }
 
-    /// Returns the place of a layer of a plan among those of its group of pages.
+    /// Returns the place of a layer of a plan in its group of pages.
     pub(crate) fn place(plan: &Plan, layer: usize) -> u32 {
         let Some(decoder) = Self::of(plan) else { return 0 };
         let groups = decoder.groups(plan);
@@ -194,10 +194,10 @@ pub struct Shared {
     pub embedding: Option<BufferId>,
     /// The factor of its rows.
     pub embedding_scale: Option<f32>,
-    /// The layers of fused attention; those of a group of pages are stored in their order.
+    /// The layers of fused attention; the layers of a group of pages are stored in their order.
     pub layers: Vec<CachedLayer>,
     /// Inputs of each fused short convolution, in memory order, after the caches; if paged, in
-    /// pages after those of their group.
+    /// pages after their group's.
     pub convolutions: Vec<BufferId>,
     /// The group of pages of the inputs of convolutions.
     pub convolved_in: usize,
@@ -365,7 +365,7 @@ impl Shared {
         self.tables.iter().map(|table| table.len).sum()
     }
 
-    /// Returns the layer of a record of attention: its number among those of the group of its
+    /// Returns the layer of a record of attention: its number within the group of its
     /// kind.
     pub(crate) fn layer_at(&self, record: &Record) -> Option<u32> {
         let group = self.groups.get(record.shape as usize)?;
@@ -435,7 +435,7 @@ impl Shared {
     }
 
     /// Checks that states are in pages of their groups. With rows, the program's tiles determine
-    /// the groups. Without, a record's kind does; its window is also that of the program's call.
+    /// the groups. Without, a record's kind does; its window is also the one of the program's call.
     fn check_groups(&self, program: &Program, plan: &Plan, decoder: &Decoder) -> Result<(), Refusal> {
         let numbers = [
             ("group_count", self.group_count, plan.groups.len().max(1)),

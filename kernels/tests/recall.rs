@@ -80,7 +80,7 @@ fn run(session: &mut Session<Vm>, id: amk::rows::SequenceId, tokens: &[u32]) -> 
     session.logits(id).unwrap()[0]
 }
 
-/// What the function gives for the last of some tokens, called for one after the other.
+/// The function's result for the last of some tokens, called for one after the other.
 fn called(tokens: &[u32]) -> f32 {
     let dims = &RECALL.instance("tiny").unwrap().dims;
     let (weights, mut memory): (Embedding, Memory) = (build(dims, &mut Numbered).unwrap(), zeroed(dims).unwrap());

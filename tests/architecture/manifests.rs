@@ -86,7 +86,7 @@ fn every_dependency_is_named_in_code() {
     assert!(!names("use object_store::x; my_object::y", "object") && names("use object as _;", "object"));
 }
 
-/// What a package lacks that a registry asks for, and the licences that its archive has to carry.
+/// Fields that a registry asks for and a package lacks, and licences that its archive must carry.
 fn lacks(package: &Value) -> Vec<String> {
     let fields = ["description", "license", "readme", "rust_version"];
     let missing = fields.into_iter().filter(|field| text(&package[*field]).is_empty());

@@ -1,4 +1,4 @@
-//! Tokens after the rows of a step, chosen on the device: those of the CPU's sampler from the same
+//! Tokens after the rows of a step, chosen on the device: as by the CPU's sampler from the same
 //! logits, whatever the company.
 
 use super::smollm2;

@@ -1,4 +1,4 @@
-//! The exchange is that of a whole program, not of an edge between two calls.
+//! The exchange belongs to a whole program, not to an edge between two calls.
 
 use amk::prelude::*;
 use amk_kernels::linear;

@@ -10,7 +10,7 @@ pub(super) const PAGES: &[Page] = &[
         text: r#"A program with `rows N` computes its function for 1 to N rows in a step. Each call says
 behind its parameters which rows it is for, some of 0..N. Steps are `barrier`, as sequences
 come and go between them; there are no tables. Packets do not move with the position, and only
-those of row 0 order anything else, as other rows may be missing. States, and buffers whose
+row 0's order anything else, as other rows may be missing. States, and buffers whose
 tiles move with the position, share their bytes with no other buffer.
 
     program @example

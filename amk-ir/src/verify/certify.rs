@@ -20,7 +20,7 @@ use std::rc::Rc;
 pub enum NoCertificate {
     /// It has tables: it would need a certificate for each routing.
     Tables,
-    /// It has rows: the certificate would be that of a stand-in.
+    /// It has rows: the certificate would be for a stand-in.
     Rows,
     /// It has too many accesses to compare pair by pair.
     TooLarge,

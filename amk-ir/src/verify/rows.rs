@@ -434,7 +434,7 @@ pub(super) fn words(violation: &Violation, names: Names<'_>) -> Words {
         }
         Violation::OtherPositions { site } => {
             let headline =
-                format!("{} writes {} at other positions than that of its row", names.call(*site), names.site(*site));
+                format!("{} writes {} at other positions than its row's", names.call(*site), names.site(*site));
             let note = "pages before a row's position may be shared with other sequences, and a page after it may \
                         not be there";
             let help = "write `pos..pos+1` of each row: `pos..pos+N` for rows 0..N";

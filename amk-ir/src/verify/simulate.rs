@@ -154,7 +154,7 @@ impl Simulation {
             waiting.pop();
             self.ready.push(slot);
         }
-        self.ready[first..].reverse(); // those of low targets and numbers go first
+        self.ready[first..].reverse(); // low targets and numbers go first
     }
 }
 

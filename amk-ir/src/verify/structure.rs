@@ -24,7 +24,7 @@ pub(super) struct Structure {
 }
 
 impl Structure {
-    /// Checks a program, or its stand-in; sizes in bytes are those of the original.
+    /// Checks a program, or its stand-in; sizes in bytes are the original's.
     pub(super) fn check(&mut self, program: &Program, original: &Program, found: &mut Found) {
         counts(original, found);
         if !found.is_empty() {

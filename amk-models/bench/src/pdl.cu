@@ -279,7 +279,7 @@ struct Softmax {
             for (int e = 0; e < 8; e++) sum[h][e] *= by;
         }
     }
-    // With those of the other positions of the warp, then to `part` [GROUP, DIM + 2].
+    // With the warp's other positions, then to `part` [GROUP, DIM + 2].
     DEVICE void store(float* part, u32 lane) {
 #pragma unroll
         for (int apart = LANES; apart < 32; apart *= 2) {

@@ -1,4 +1,4 @@
-"""The step of a decoder as one CUDA graph of kernels chained by programmatic dependent launch; the kernels are those of pdl.cu."""
+"""The step of a decoder as one CUDA graph of kernels chained by programmatic dependent launch; the kernels are in pdl.cu."""
 import ctypes
 import math
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_void_p
@@ -181,13 +181,13 @@ class Chain:
         return ~self.best.item() & 0xFFFFFFFF
 
     def wrong(self, expected, run):
-        """Why the step that `run` runs is not that of `expected` logits, or None."""
+        """Why the step that `run` runs does not give the `expected` logits, or None."""
         self.logits.fill_(math.nan)
         run()
         found = error(self.logits, expected)
         if not found <= TOLERANCE:
             return f"relative error {found:.2e} of its logits"
-        return None if self.token() == self.logits.argmax().item() else "its token is not that of the largest logit"
+        return None if self.token() == self.logits.argmax().item() else "its token does not have the largest logit"
 
 
 def error(found, expected):

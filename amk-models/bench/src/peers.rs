@@ -107,7 +107,7 @@ pub struct Shapes {
     pub head_norms: bool,
     /// Queries, keys and values have a bias.
     pub bias: bool,
-    /// What to time.
+    /// The steps to time.
     pub steps: Vec<Step>,
 }
 

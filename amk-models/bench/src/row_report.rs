@@ -37,7 +37,7 @@ pub struct ModelRows {
 /// The time of a step; a prompt may take several, in chunks.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct StepTime {
-    /// What was timed.
+    /// The timed step.
     pub step: Step,
     /// The time, with the host's part.
     pub us: Quantiles,

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 /// Print what completes this command in a shell.
 #[derive(clap::Args)]
 pub(crate) struct Completions {
-    /// The shell [default: that of $SHELL].
+    /// The shell [default: from $SHELL].
     shell: Option<Shell>,
 }
 

@@ -57,7 +57,7 @@ impl LoadArgs {
     }
 }
 
-/// What is said of a folder whose author quantises activations, too.
+/// The notice for a folder whose author quantises activations, too.
 pub(crate) const UNQUANTISED: &str =
     "this model was made for quantised activations; they stay unquantised here, which only adds precision";
 
@@ -82,7 +82,7 @@ fn report_rounding(Rounding { matrices, others, encodings }: &Rounding) {
     if *matrices > 0 && *others > 0 {
         let encodings: Vec<_> = encodings.iter().copied().collect();
         let (all, encodings) = (matrices + others, encodings.join(" and "));
-        eprintln!("{others} of {all} matrices take their inputs in f32: those of {encodings}");
+        eprintln!("{others} of {all} matrices take their inputs in f32: they are in {encodings}");
     }
 }
 

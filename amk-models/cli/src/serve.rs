@@ -29,7 +29,7 @@ use tracing::{Level, info};
 pub(crate) struct Serve {
     #[command(flatten)]
     source: SourceArgs,
-    /// The model's name for clients [default: that of its folder or file, or on the hub].
+    /// The model's name for clients [default: the name of its folder or file, or on the hub].
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     alias: Option<String>,
     /// The address to listen on, or a name that has one.

@@ -162,7 +162,7 @@ struct Rows {
 
 impl Capture {
     fn new(program: &Program, inputs: &[Input]) -> Self {
-        // All tiles and all weights of an input see the same rows; those of one are enough.
+        // All tiles and all weights of an input see the same rows; one weight's are enough.
         let firsts: BTreeMap<&str, usize> =
             inputs.iter().enumerate().filter_map(|(at, input)| Some((input.weights.first()?.as_str(), at))).collect();
         let weights = firsts.keys().copied().collect();

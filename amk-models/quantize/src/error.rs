@@ -101,7 +101,7 @@ pub enum QuantizeError {
     /// A file cannot be read or written.
     #[error("cannot {action} {}", path.display())]
     Io {
-        /// What was tried.
+        /// The operation that failed.
         action: &'static str,
         /// The file.
         path: PathBuf,

@@ -31,7 +31,7 @@ const SHARD_BYTES: usize = 5_000_000_000;
 /// Endings of files of a source that are not copied: weights in any form, and their index.
 const WEIGHTS: [&str; 6] = [".safetensors", ".bin", ".gguf", ".pt", ".pth", ".index.json"];
 
-/// What a folder has beside the tensors.
+/// A folder's files other than tensors.
 pub(crate) struct About {
     config: Map<String, Value>,
     tensors: Vec<FileTensor>,

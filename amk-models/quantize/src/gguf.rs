@@ -35,7 +35,7 @@ const FILE_TYPES: [(&str, u64); 9] = [
 /// The version of the block layouts (`GGML_QNT_VERSION`), which files with blocks state.
 const QUANTIZATION_VERSION: u64 = 2;
 
-/// What a GGUF file has beside the weights.
+/// The parts of a GGUF file other than weights.
 pub(crate) struct About {
     metadata: BTreeMap<String, Value>,
     tensors: Vec<FileTensor>,

@@ -58,7 +58,7 @@ impl Gram {
         for (row, input) in inputs.chunks_exact(size).enumerate() {
             input.iter().enumerate().for_each(|(column, &x)| columns[column * rows + row] = x);
         }
-        let fits = "the shape is that of the elements";
+        let fits = "the shape fits the elements";
         let all = Weight::f32(&[size, rows], columns.clone()).expect(fits);
         for (number, block) in columns.chunks(BLOCK * rows).enumerate() {
             let (first, count) = (number * BLOCK, block.len() / rows);

@@ -23,8 +23,8 @@ enum About {
 impl<'a> Output<'a> {
     /// Prepares a folder of compressed-tensors or a GGUF file; nothing is written yet.
     ///
-    /// What is not weights is copied into a result of the source's form: a folder's other files, a
-    /// GGUF file's metadata. In the other form settings, tokenizer and chat template are written
+    /// Everything but weights is copied into a result of the source's form: a folder's other files,
+    /// a GGUF file's metadata. In the other form settings, tokenizer and chat template are written
     /// anew.
     ///
     /// # Errors

@@ -42,7 +42,7 @@ impl Quantized {
     }
 }
 
-/// What is being done.
+/// The current stage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stage {
     /// A text runs through the model.
@@ -70,8 +70,8 @@ pub fn quantize(tasks: Vec<Task>, method: Method, progress: &mut Progress<'_>) -
 
 /// Quantises with the inputs that the projections have on a text.
 ///
-/// The inputs' sums take `memory` bytes at most, or those of one input. Where they take more the
-/// text runs several times, and later runs use the weights quantised so far.
+/// The inputs' sums take `memory` bytes at most, or what one input's sums take. Where they take
+/// more the text runs several times, and later runs use the weights quantised so far.
 ///
 /// # Errors
 /// When the run fails, and [`QuantizeError::Block`] for a weight that is not finite.

@@ -7,7 +7,7 @@ use amk::ir::DType;
 use amk_kernels::encoding::{Grid, GroupCodes, GroupFormat};
 use amk_models::weights::{FileForm, StoredTensor};
 
-/// What to do with the projections of a model.
+/// How to quantise the projections of a model.
 #[derive(Clone, Debug)]
 pub struct Recipe {
     /// The encodings: each tensor gets the first whose blocks divide its rows.
@@ -19,7 +19,7 @@ pub struct Recipe {
 
 impl Recipe {
     /// The encodings with these names, such as `int4:128` or `Q4_K`. Without a method scales are
-    /// searched where a block has one, and are those of [`Method::Rtn`] elsewhere.
+    /// searched where a block has one, and as for [`Method::Rtn`] elsewhere.
     ///
     /// # Errors
     /// [`QuantizeError::UnknownEncoding`], [`QuantizeError::Mixed`] and [`QuantizeError::NoGrid`].

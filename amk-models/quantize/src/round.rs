@@ -16,13 +16,13 @@ pub(crate) enum Rounding<'a> {
     Compensated { grid: Grid, by: &'a Compensation },
 }
 
-/// What later elements of a row make up for.
+/// The errors that later elements of a row make up for.
 pub(crate) struct Compensation {
     /// The columns in the order in which they are rounded.
     order: Vec<usize>,
     /// The factor of [`Gram::inverse_factor`] in that order, `[K, K]`.
     factor: Vec<f32>,
-    /// What the error of each column costs, `[K]`.
+    /// The cost of each column's error, `[K]`.
     importance: Vec<f32>,
 }
 
@@ -68,8 +68,8 @@ fn nearest(grid: Grid, step: Step, x: f32) -> i32 {
 /// other, and what one loses goes to those that follow, in the proportions that keep the output
 /// closest for the inputs seen.
 ///
-/// The largest inputs come first, while there are many others to make up for them; blocks stay
-/// those of neighbours, so their scales are searched before, with what an element's error costs
+/// The largest inputs come first, while there are many others to make up for them; blocks still
+/// consist of neighbours, so their scales are searched before, with what an element's error costs
 /// after that compensation.
 fn compensated(grid: Grid, row: &mut [f32], by: &Compensation, block: usize, blocks: &mut [u8]) {
     let (columns, bytes) = (row.len(), blocks.len() / (row.len() / block));

@@ -37,12 +37,12 @@ pub struct Request {
     pub speculate: Speculate,
     /// Whether special tokens are part of the visible text, including the one that ends it.
     pub show_special: bool,
-    /// Whether the log-probability of each token comes with its text, together with those of this
-    /// many of the likeliest tokens.
+    /// Whether the log-probability of each token comes with its text, together with this many
+    /// of the likeliest tokens.
     pub logprobs: Option<usize>,
     /// The constraint on the text.
     pub grammar: Option<Grammar>,
-    /// Whether the text continues that of its prompt, so that a space at its beginning counts. An
+    /// Whether the text continues its prompt, so that a space at its beginning counts. An
     /// answer is a text of its own. A text with a grammar contains everything that the grammar
     /// requires.
     pub continues: bool,

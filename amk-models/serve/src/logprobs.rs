@@ -79,7 +79,7 @@ fn value(one: Logprob) -> f64 {
     one.logprob.max(LOWEST)
 }
 
-/// The text of bytes, with `\xhh` for those of incomplete characters.
+/// The text of bytes, with `\xhh` for bytes of incomplete characters.
 fn escaped(bytes: &[u8]) -> String {
     bytes.utf8_chunks().fold(String::new(), |mut text, chunk| {
         text.push_str(chunk.valid());

@@ -25,7 +25,7 @@ struct Count {
     defect: Option<Defect>,
 }
 
-/// What happens at a token.
+/// An event at a token.
 #[derive(Clone, Copy)]
 enum Defect {
     Fails(u32),

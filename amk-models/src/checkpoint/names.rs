@@ -13,7 +13,7 @@ const HEAD: &str = "lm_head.";
 /// config, and no implementation reads them.
 const FREQUENCIES: &str = ".rotary_emb.inv_freq";
 
-/// Renames the tensors to their usual names, without those of other parts of a larger model and
+/// Renames the tensors to their usual names, without tensors of other parts of a larger model and
 /// without rotary frequencies. The weights of depthwise convolutions, `[N, 1, L]`, become matrices.
 ///
 /// # Errors

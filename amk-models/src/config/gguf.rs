@@ -16,7 +16,7 @@ use super::{AllowedFields, ConfigError, MAX_DIMENSION, MAX_LENGTH, ModelConfig, 
 use crate::import::{Gguf, Import, Local, Number, Size, Unlisted, Window};
 use crate::models::imports;
 
-/// Keys under the architecture's prefix that [`read`] uses, in addition to those of the family.
+/// Keys under the architecture's prefix that [`read`] uses, in addition to the family's.
 const MODELLED: [&str; 20] = [
     "attention.head_count",
     "attention.head_count_kv",

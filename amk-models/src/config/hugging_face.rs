@@ -57,8 +57,8 @@ fn import(fields: &mut Fields) -> Result<&'static Import, Refusal> {
     }
 }
 
-/// Moves the fields of a kind of checkpoint to where [`read`] expects them: those of a text model
-/// inside another, other names, sizes that are omitted.
+/// Moves the fields of a kind of checkpoint to where [`read`] expects them: a text model's
+/// fields inside another's, other names, sizes that are omitted.
 fn spell_usually(fields: &mut Fields, import: &Import) {
     if let Some(inside) = import.inside {
         match fields.take(inside.field) {
@@ -229,7 +229,7 @@ fn kind_of_layer(entry: &Value, [with, without]: [&str; 2]) -> Option<bool> {
     [(with, true), (without, false)].into_iter().find(|(name, _)| kind == *name).map(|(_, flag)| flag)
 }
 
-/// The rotary embedding, and that of sliding-window layers if it differs.
+/// The rotary embedding, and the one of sliding-window layers if it differs.
 fn ropes(fields: &mut Fields, import: &Import, head_dim: usize, context_len: usize) -> (Rope, Option<Rope>) {
     let stated = import.local.and_then(|local| fields.number(local.field?));
     let of_kinds = import.local.and_then(|_| by_kind(fields));

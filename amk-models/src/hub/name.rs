@@ -16,7 +16,7 @@ pub struct HubModel {
 
 /// A text is not the name of a model.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{0}` is no model of the hub, which is `owner/name[:file][@revision]`")]
+#[error("`{0}` does not name a model of the hub: `owner/name[:file][@revision]`")]
 pub struct NameError(String);
 
 /// The default revision.

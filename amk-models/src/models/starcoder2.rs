@@ -41,7 +41,7 @@ pub const IMPORTS: &[Import] = &[Import {
             field: "mlp_type",
             value: Known::Text("default"),
             stated: false,
-            reason: "another feed-forward network than that of two projections is not modelled",
+            reason: "only a feed-forward network of two projections is modelled",
         },
         Fixed {
             field: "norm_type",

@@ -78,7 +78,7 @@ pub enum FormatCause {
         /// The supported ones.
         supported: &'static str,
     },
-    /// A count or length beyond that of any real file.
+    /// A count or length beyond any real file's.
     #[error("{what} is {found}, more than the limit of {limit}")]
     OverLimit {
         /// The counted item.

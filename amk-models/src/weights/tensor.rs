@@ -215,8 +215,7 @@ impl StoredTensor {
         out
     }
 
-    /// Whether all rows have the same bytes as those of another tensor of the same shape and
-    /// encoding.
+    /// Whether all rows have the same bytes as in another tensor of the same shape and encoding.
     pub(super) fn has_the_rows_of(&self, other: &Self) -> bool {
         match (self.mapped(), other.mapped()) {
             (Some(own), Some(other)) => own.bytes() == other.bytes(),

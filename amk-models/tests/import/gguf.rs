@@ -191,7 +191,7 @@ fn a_window_tells_olmo_3_from_olmo_2() {
     let config = open_with(Some(4));
     assert_eq!((config.family(), config.window), ("olmo3", Some(4)));
     assert_eq!(config.layer_flags["sliding"], [true, true, true, false]);
-    assert_eq!(config.local().theta, 5e3, "that of the other layers, if the file has none");
+    assert_eq!(config.local().theta, 5e3, "the other layers' base, if the file has none");
 }
 
 #[test]

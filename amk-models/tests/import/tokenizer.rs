@@ -22,7 +22,7 @@ fn streamed(tokenizer: &Tokenizer, ids: &[u32]) -> String {
     text + &stream.finish().unwrap()
 }
 
-/// The text of the bytes of single tokens, and that of all tokens, special ones too.
+/// The text of single tokens' bytes, and of all tokens together, special ones too.
 fn by_bytes(tokenizer: &Tokenizer, ids: &[u32]) -> (String, String) {
     let bytes = ids.iter().flat_map(|&id| tokenizer.bytes(id).unwrap()).collect();
     let mut stream = tokenizer.stream().with_special();

@@ -136,7 +136,7 @@ struct TileWords {
     // Upper half of the start.
     u32 at_high;
     // kind | rank << 8 | bounds that move with the position, a bit a dimension: lower << 16,
-    // upper << 20 | those of them that are behind it: lower << 24, upper << 28.
+    // upper << 20 | bounds that are behind it: lower << 24, upper << 28.
     u32 form;
     // Lower bounds.
     u32 lo[4];
@@ -193,8 +193,7 @@ struct TapeBoxes {
 };
 static_assert(sizeof(TapeBoxes) == 128, "as the host has it");
 
-// The parameters of a launch that the VM itself has. `Params` has those of the registered
-// bodies too.
+// The VM's own parameters of a launch. `Params` has the registered bodies' too.
 struct VmParams {
     // The workers' tapes.
     const u8* tape;
@@ -224,9 +223,9 @@ struct VmParams {
     u8* plain;
     // Scratch for laying out operands `[workers, scratch_len]`.
     float* scratch;
-    // With rows, those of the step `[row_count]`.
+    // With rows, the rows of the step `[row_count]`.
     const RowWords* rows;
-    // The page tables of the rows; without rows those of the sequence, if it has any.
+    // The page tables of the rows; without rows the sequence's, if it has any.
     const u32* page_tables;
     // In programs with wide steps, boxes of the tapes; null on GPUs that cannot copy them.
     const TapeBoxes* boxes;
@@ -240,7 +239,7 @@ struct VmParams {
     u32 steps;
     // Steps whose token is forced.
     u32 forced_count;
-    // Number of logits, with those of the rows that the last unit lacks, which are NaNs.
+    // Number of logits, including NaNs for the rows that the last unit lacks.
     u32 vocab;
     // Tokens that end the launch.
     u32 stop_count;

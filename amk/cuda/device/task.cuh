@@ -6,7 +6,7 @@
 //       for (u32 i = t.thread(); i < y.len(); i += t.threads()) y.set(i, x[i] * w[i]);
 //   }
 //
-// Every thread of the worker runs the body. Its arguments are those of the Rust function, in order,
+// Every thread of the worker runs the body. Its arguments are the Rust function's, in order,
 // then its results. An index outside a view reads as NaN and is not written.
 #pragma once
 #include "values.cuh"

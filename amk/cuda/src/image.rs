@@ -71,7 +71,7 @@ impl Image {
     pub fn build(verified: &Verified, plan: &Plan) -> Result<Self, CudaError> {
         let other = |what: &str| CudaError::Image { at: "the plan".to_owned(), what: what.to_owned() };
         if verified.program() != &plan.program {
-            return Err(other("is not that of the verified program"));
+            return Err(other("belongs to another program than the verified one"));
         }
         let amk_ir::Queues::Static(queues) = &plan.program.queues else {
             return Err(other("has queues that are not static"));

@@ -13,7 +13,7 @@ pub struct Layout {
     /// The encoding of the weights. Weights in floats of another type are rounded to it.
     pub encoding: &'static Encoding,
     /// The number of rows that are packed together: the tape of a task's rows is the tape of the
-    /// first group, then that of the next, and so on.
+    /// first group, then of the next, and so on.
     pub group: u32,
     /// The bytes on the tape of `rows` rows of `columns` columns.
     pub bytes: fn(rows: u32, columns: u32) -> u64,
@@ -32,7 +32,7 @@ pub struct Layout {
 /// A layout that loses or moves an element.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
-    /// `bytes` or `pack` of rows differs from that of their groups one after the other.
+    /// `bytes` or `pack` of rows differs from their groups' one after the other.
     #[error("groups of {group} rows do not lie one after the other in the layout `{layout}`")]
     Groups {
         /// Name of the layout.
@@ -51,7 +51,7 @@ pub enum LayoutError {
         expected: &'static Encoding,
     },
     /// A weight's columns are not in order.
-    #[error("the layout `{layout}` takes weights whose columns are in order, those of this one are not")]
+    #[error("the layout `{layout}` takes weights whose columns are in order, and this one's are not")]
     Order {
         /// Name of the layout.
         layout: &'static str,

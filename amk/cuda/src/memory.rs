@@ -247,7 +247,7 @@ impl Memory {
         }
     }
 
-    /// Returns the parameters of a launch: the VM's own, and those of the registered bodies.
+    /// Returns the parameters of a launch: the VM's own, and the registered bodies'.
     pub(super) fn all_params(
         &self,
         stream: &CudaStream,

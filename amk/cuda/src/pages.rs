@@ -1,6 +1,6 @@
 //! The pages of states on the device.
 //!
-//! A memory with states is divided into pages, with the pages of one group after those of another.
+//! A memory with states is divided into pages, one group's pages after another's.
 //! The pages of a group are numbered from [`Pool::first`], with the same numbers in all memories:
 //! page `n` begins at `n` times the size of a page of its group in that memory. So a body finds a
 //! page from its number and that size alone. The page tables of a sequence have the entries of all
@@ -23,8 +23,8 @@ pub struct Pools(pub Vec<Pool>);
 
 impl Pools {
     /// Numbers the pages of groups, for memories in which a page of each group has these sizes (0
-    /// if there is none). A group's first number is the lowest for which its pages follow those of
-    /// the previous groups in all memories.
+    /// if there is none). A group's first number is the lowest for which its pages follow the
+    /// previous groups' in all memories.
     pub(super) fn place(groups: &[PageGroup], memories: &[Vec<u64>]) -> Self {
         let mut ends = vec![0u64; memories.len()];
         let mut pools = Vec::with_capacity(groups.len());

@@ -51,8 +51,8 @@ impl Params {
     }
 }
 
-/// Renders `Params`, with the parameters of the VM and of all sets, and in programs with rows also
-/// those of the row code.
+/// Renders `Params`, with the parameters of the VM and of all sets, and in programs with rows of
+/// the row code.
 pub(super) fn text(has_rows: bool) -> String {
     let of_rows = if has_rows { row_structs().1 } else { Vec::new() };
     let registered: Vec<&Struct> = body_sets().into_iter().flat_map(|set| set.params).chain(of_rows).collect();

@@ -69,8 +69,8 @@ const SHARED_OUTSIDE_WIDE: u32 = 32 << 10;
 const MOST_NARROW_ROWS: u32 = 2 * NARROW_ROWS;
 
 /// Whether a schedule's steps are wide: weights do not come through the ring, whose memory the
-/// bodies use. This is so for steps of more than [`NARROW_ROWS`] rows, except those of up to twice
-/// as many that exchange packets.
+/// bodies use. This is so for steps of more than [`NARROW_ROWS`] rows, unless they have at most
+/// twice as many and exchange packets.
 pub fn is_wide(schedule: &Schedule) -> bool {
     is_wide_by(schedule.rows.map_or(0, |rows| rows.most), schedule.exchange)
 }

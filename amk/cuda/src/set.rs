@@ -35,7 +35,7 @@ pub struct BodySet {
     /// C++ run by every consumer thread of a worker `w` at the start of a step.
     pub begin_step: &'static str,
     /// C++ run by the copying warps of a worker in a launch with wide steps, each with its number
-    /// `warp` among them. `s` is the shared memory, and that of the ring begins at the shared
+    /// `warp` among them. `s` is the shared memory, and the ring's begins at the shared
     /// address `data`.
     pub copy: &'static str,
     /// C++ run by every consumer thread of a worker `w` when a generic task has `len` logits
@@ -61,7 +61,7 @@ inventory::collect!(BodySet);
 pub struct RowCode {
     /// Structs of its ABI.
     pub structs: &'static [Struct],
-    /// Its parameters of a launch, which follow those of all sets and are appended by
+    /// Its parameters of a launch, which follow the parameters of all sets and are appended by
     /// [`Sampling::bind_rows`]. Each begins with a field of 8 bytes.
     pub params: &'static [Struct],
     /// CUDA C++ that follows all other code of the bodies.

@@ -90,8 +90,7 @@ pub enum Breach {
         /// The row.
         row: usize,
     },
-    /// A page that is written also occurs elsewhere, in the same table or in that of another
-    /// sequence.
+    /// A page that is written also occurs elsewhere, in the same table or in another sequence's.
     #[error("row {writer} writes page {page}{group}, which row {other} has too")]
     Shared {
         /// The group.

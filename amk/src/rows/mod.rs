@@ -39,7 +39,7 @@ pub const PAGE: usize = 64;
 pub struct Row {
     /// The token.
     pub token: Token,
-    /// Its position: one more than that of the previous row of its sequence.
+    /// Its position: one more than the previous row's of its sequence.
     pub pos: Pos,
     /// Its sequence.
     pub sequence: SequenceId,

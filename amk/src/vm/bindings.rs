@@ -27,7 +27,7 @@ pub struct OtherConstant {
     pub program: String,
     /// The layout's value.
     pub bound: String,
-    /// Whether it is a dim, which follows from those of the instance.
+    /// Whether it is a dim, which follows from the instance's dims.
     pub is_dim: bool,
 }
 

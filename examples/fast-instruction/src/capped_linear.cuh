@@ -46,7 +46,7 @@ AMK_DEVICE float2 products(const Task& t, Stream& w, const uint4 (&x)[PAIRS], u3
     return make_float2(d[0][0] + d[1][0], d[0][2] + d[1][2]);
 }
 
-// The sums of this warp, when those of the task before have been read.
+// The sums of this warp, when the previous task's have been read.
 AMK_DEVICE void clear(const Task& t, float* sums) {
     t.sync();
     const float4 zero = make_float4(0, 0, 0, 0);

@@ -5,7 +5,7 @@
 // Computes cosine and sine of the step's position, or of each row's.
 AMK_DEVICE void begin_rotation(Worker& w) {
 #if AMK_OWN_TURNS
-    // Each task computes those of its rows.
+    // Each task computes its rows' turns.
 #elif AMK_ROWS
     for (u32 i = w.thread(); i < w.p.rotary * w.p.row_count; i += AMK_WARPS * 32) {
         const u32 row = i / w.p.rotary, at = i % w.p.rotary;

@@ -214,7 +214,7 @@ impl<'c, 'p> Layer<'c, 'p> {
     }
 
     /// Checks that a record that attends finds the key and the value of its kv head where the
-    /// program appends them from, because it appends those of rows that are alone.
+    /// program appends them from, because it appends what rows that are alone have.
     fn check_own(&self) -> Result<(), Refusal> {
         let ([keys, values], [key, value]) = (self.caches, self.form.key_and_value(self.record.row));
         let sources = self.places.survey.notes.get::<Sources>();

@@ -230,7 +230,7 @@ impl Division {
         self.of_round() <= self.step.workers
     }
 
-    /// The number of sets of a task, including those of teams that have none.
+    /// The number of sets of a task, counting one for teams that have none.
     fn sets(&self) -> u32 {
         let most = self.step.teams();
         most / (most / (self.block / self.step.set(LONG_QUERIES)))

@@ -48,7 +48,7 @@ pub struct RotaryTable {
 }
 
 impl AttentionForm {
-    /// Returns its C++ type. `tables` are those of the plan.
+    /// Returns its C++ type. `tables` are the plan's.
     fn cpp(self, tables: &[RotaryTable]) -> String {
         let Self { head_dim, group, kv_heads, splits, run, normed, turned, table, window, cap, .. } = self;
         let first: u32 = tables.iter().take(table.unwrap_or(0)).map(|table| table.len).sum();

@@ -168,7 +168,7 @@ impl Attention {
         let mut kinds: Vec<Kind> = Vec::new();
         for other in others {
             if other.heads != self.heads {
-                return Err("its sizes or constants differ from those of an attention before it".to_owned());
+                return Err("its sizes or constants differ from an earlier attention's".to_owned());
             }
             if other.kind != self.kind && !kinds.contains(&other.kind) {
                 kinds.push(other.kind);

@@ -131,7 +131,7 @@ pub(super) fn normed(attention: &Attention, planner: &mut Planner<'_>) -> [Buffe
     let Some(Norms::Whole(norms)) = attention.norms else { return from };
     let layer = planner.plan.shared.entry::<Decoder>().layers.len();
     let [q_norm, k_norm] = norms.map(|norm| Some(NormBy::RootMean(planner.known(norm))));
-    // Contiguous in memory, like those of the projection.
+    // Contiguous in memory, like the projection's.
     let to = ["queries", "keys", "values"];
     let mut of_value = from.into_iter();
     let to = to.map(|what| {

@@ -87,7 +87,7 @@ template <class A> struct PromptFlash {
     }
     // Without a bound on scores, products are scaled when weights are made of them.
     AMK_DEVICE static float scale(const Worker& w) { return A::CAP ? 1 : LOG2_E * w.p.score_scale; }
-    // Turns products into scores, those of positions that count for the query.
+    // Turns products into scores, where the position counts for the query.
     template <class L>
     AMK_DEVICE void limit_scores(const Worker& w, u32 first, bool within, L limit,
                                  Scores& s) const {

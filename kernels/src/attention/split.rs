@@ -332,7 +332,7 @@ mod tests {
         }
     }
 
-    /// What is done to heads of queries and keys.
+    /// The operations on heads of queries and keys.
     #[derive(Clone, Copy, Debug, PartialEq)]
     enum Heads {
         Turned,

@@ -20,7 +20,7 @@ device_structs! {
         /// Padding, zero.
         reserved: u32,
     }
-    /// What penalties and biases do to a logit.
+    /// The effect of penalties and biases on a logit.
     struct LogitWords {
         /// The token.
         token: u32,

@@ -3,7 +3,7 @@
 // the race and the probability of all; where filters remove tokens, the search of search.cuh.
 //
 // Threads and sums are the same for every row, so a token depends on the row's own logits and
-// choice alone. Its random numbers are those of random.cuh: the text is the one of a launch that
+// choice alone. Its random numbers are from random.cuh: the text is the one of a launch that
 // chooses for one row.
 #pragma once
 #include "fused.cuh"

@@ -1,5 +1,5 @@
-//! Decoded blocks, and inner products computed directly from blocks, bit-identical to those of the
-//! decoded elements.
+//! Decoded blocks, and inner products computed directly from blocks, bit-identical to those with
+//! the decoded elements.
 
 use super::fold::{self, Fold, Plain, Sums};
 use super::{LANES, quarters};

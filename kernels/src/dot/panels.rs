@@ -1,7 +1,7 @@
 //! Inner products of many vectors with the rows of a matrix, which is read once.
 //!
-//! The bits are those of [`super::products`] for each vector. Sixteen rows are side by side in a
-//! register, and the elements of a vector are processed one after the other, so the lanes of a
+//! The bits are the same as from [`super::products`] for each vector. Sixteen rows are side by side
+//! in a register, and the elements of a vector are processed one after the other, so the lanes of a
 //! register never interact. For this, a panel of rows is widened to f32, and rows and vectors are
 //! packed in the order in which they are read.
 

@@ -1,9 +1,9 @@
 //! Inner products of several vectors with the rows of a matrix, which is read once.
 //!
-//! The bits are those of [`super::products`] for each vector. A block of the matrix is widened to
-//! f32 and stays in the nearest caches, while the vectors are processed a few at a time. The sums
-//! of a few pairs are kept in registers, 16 lanes at a time: lanes are not combined before the end.
-//! Many vectors use packed panels ([`super::panels`]).
+//! The bits are the same as from [`super::products`] for each vector. A block of the matrix is
+//! widened to f32 and stays in the nearest caches, while the vectors are processed a few at a time.
+//! The sums of a few pairs are kept in registers, 16 lanes at a time: lanes are not combined before
+//! the end. Many vectors use packed panels ([`super::panels`]).
 
 use super::fold::{self, Fold, Plain, Sums};
 use super::{Element, LANES, Level, gathered, panels};

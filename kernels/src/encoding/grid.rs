@@ -175,7 +175,7 @@ impl Grid {
     /// Writes a block.
     ///
     /// # Panics
-    /// If the lengths of the codes and the block are not those of one block.
+    /// If the codes and the block do not have the lengths of one block.
     pub fn join(&self, step: Step, codes: &[i32], block: &mut [u8]) {
         let (scale, rest) = block.split_at_mut(self.scale.bytes());
         self.scale.write(step.scale, scale);
@@ -192,7 +192,7 @@ impl Grid {
     /// Splits a block into scale and codes: the inverse of [`Self::join`].
     ///
     /// # Panics
-    /// If the lengths of the codes and the block are not those of one block.
+    /// If the codes and the block do not have the lengths of one block.
     pub fn split(&self, block: &[u8], codes: &mut [i32]) -> Step {
         let (scale, rest) = block.split_at(self.scale.bytes());
         let (minimum, rest) = rest.split_at(if self.minimum { self.scale.bytes() } else { 0 });

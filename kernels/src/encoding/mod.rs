@@ -122,7 +122,7 @@ pub trait Coded: 'static {
     const GROUPS: usize;
     /// Bytes of a block.
     const BLOCK: usize;
-    /// Bytes of its separated scales: those of the block, then those of each group.
+    /// Bytes of its separated scales: the block's, then each group's.
     const SCALES: usize;
     /// Bytes of them that belong to each group alone.
     const OWN: usize = 0;

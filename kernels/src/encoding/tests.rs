@@ -72,7 +72,7 @@ fn blocks_encode_as_in_gguf_py() {
     }
 }
 
-/// The root mean square of what encoding changes, over that of the elements.
+/// The root mean square of what encoding changes, over the elements' own.
 fn error(encoding: &Encoding, elements: &[f32]) -> f32 {
     let mut blocks = vec![0; encoding.bytes_of(elements.len())];
     encoding.encode.expect("it encodes")(elements, &mut blocks);

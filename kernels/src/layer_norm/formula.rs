@@ -7,7 +7,7 @@ formula!("amk_kernels::layer_norm", layer_norm);
 formula!("amk_kernels::centred_norm", centred_norm);
 
 /// `(x[i] - mean(x)) / sqrt(mean((x - mean(x))^2) + eps)`. The mean is a sum, whose rounding counts
-/// in each difference; that of the variance counts as a factor.
+/// in each difference; the variance's counts as a factor.
 fn centred(x: &[f64], eps: f64) -> Vec<Exact> {
     let count = x.len() as f64;
     let mean = Exact::sum(x.iter().map(|x| x / count));

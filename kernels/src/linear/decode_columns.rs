@@ -52,7 +52,7 @@ pub(super) fn decode_share<'p>(
     let piece = named(record, places, state)?;
     check_piece(record, shape, &piece, places)?;
     if !piece.rows().is_multiple_of(UNIT) {
-        // The sums of the rows that the last unit lacks would be those of another share.
+        // The sums of the rows that the last unit lacks would belong to another share.
         return Err(Refusal::new("piece", format!("has {} rows, which are no whole units", piece.rows())));
     }
     let kind = Shared::of(places.image).tiles.get(shape.tiles);

@@ -86,7 +86,7 @@ template <int DEPTH, bool EVEN, class T> struct Pass {
     typename T::Place at; // of its first tile in the current block
     u32 partial;          // shared address of its row in this warp's partials of the first unit
 #if AMK_SUMS
-    u32 further; // 1: lanes next to those of the rows have the sums of another column
+    u32 further; // 1: lanes next to the rows' have the sums of another column
 #endif
 
     // Waits for the first block. `named`: see `BF16Tile::named`.
@@ -114,7 +114,7 @@ template <int DEPTH, bool EVEN, class T> struct Pass {
         const u32 one = w.slot ? AMK_CHUNK : AMK_CHUNK - AMK_SLOTS * AMK_CHUNK;
         at.advance(one - by);
     }
-    // This warp's share of the rows of a unit; where tiles are apart, that of the lane's tile.
+    // This warp's share of the rows of a unit; where tiles are apart, the share of the lane's tile.
     AMK_DEVICE static float product(const T (&tiles)[DEPTH], const Inputs<DEPTH, T>& inputs) {
         return T::product(
             tiles, [&](int j) { return inputs.x[j]; }, [&](int j) { return inputs.sums[j]; });

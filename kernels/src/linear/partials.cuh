@@ -142,7 +142,7 @@ struct Delivery {
     }
 #endif
 #if AMK_SUMS
-    // Makes products of the summand those of the sum, but for a factor, which is returned.
+    // Turns products of the summand into the sum's, but for a factor, which is returned.
     AMK_DEVICE float add_residual(const Worker& w, float2& y) const {
         const u32 quarter = w.lane & 3;
         const u32 other = partial + (w.buffer ? -4 : 4) * SUM_FLOATS,

@@ -18,7 +18,7 @@ constexpr u32 UNIT_SUMS = SETS * 128;        // bytes of a warp's sums of a unit
 constexpr u32 OWN_ROWS = (AMK_ROWS + BLOCK_ROWS - 1) / BLOCK_ROWS * MAX_STEP_OWN;
 
 // The residual of the rows of the model that each worker owns, for a block of rows, where the
-// shared memory is too small for it. No worker reads that of another. A warp that adds to it from
+// shared memory is too small for it. No worker reads another's. A warp that adds to it from
 // its registers has a unit's rows for some rows of the step: where most do, these lie side by side.
 #if AMK_HELD_BY_UNITS
 __device__ float residuals[AMK_WORKERS][OWN_ROWS / AMK_UNIT][BLOCK_ROWS][AMK_UNIT];

@@ -52,7 +52,7 @@ AMK_DEVICE void copy_runs(u32 lane, u32 count, u32 bytes, u32 barrier, To to, Fr
 #endif
 }
 
-// The tiles of k that a record multiplies: all of them, or those of a share.
+// The tiles of k that a record multiplies: all of them, or a share's.
 struct TileRange {
     u32 first, count;
 

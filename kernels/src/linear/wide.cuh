@@ -8,7 +8,7 @@
 //
 // With few columns weights in codes are multiplied as numbers that bf16 holds exactly: to multiply
 // a tile's products by its scales takes fewer instructions than to round its elements. The products
-// are those of `mma`, and a warp is a team, or, with enough units and columns, of `wgmma`.
+// are by `mma`, and a warp is a team, or, with enough units and columns, by `wgmma`.
 //
 // Where the tensor cores read tiles from the memory, warps have little more to do than to ask for
 // products. Else a tile's registers are rows 0-7 of the even half of k and of the odd half, and

@@ -8,7 +8,7 @@ struct NormScale {
     float mean, scale;
 };
 
-// The two rows of a group that a thread delivers: those of the residual that it holds.
+// The two rows of a group that a thread delivers: the ones whose residual it holds.
 template <class N> struct NormPair {
     u32 row, packet; // within the part; of the vector
     bool own;
@@ -150,7 +150,7 @@ struct Moments {
         mean = fmaf(apart, part, mean), count = all;
         squares += its.squares + apart * apart * its.count * (1 - part);
     }
-    // Joins those of all lanes.
+    // Joins the sums of all lanes.
     AMK_DEVICE void join_warp() {
         const float all = sum_of_warp(count), sum = sum_of_warp(count * mean),
                     common = all > 0 ? __fdividef(sum, all) : 0, apart = mean - common;

@@ -21,7 +21,7 @@ AMK_DEVICE u32* inputs_at(const Worker& w, const u32* pages, u32 number, u32 pos
 
 // The sums of a pair of channels so far.
 struct PairOfSums {
-    const Elem* weights; // of the first channel; those of the other follow
+    const Elem* weights; // of the first channel; the other's follow
     float2 sum;
 
     AMK_DEVICE PairOfSums(const Worker& w, const Record& r, u32 pair)

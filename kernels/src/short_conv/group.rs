@@ -63,7 +63,7 @@ fn convolution(grouping: &Grouping<'_>, at: usize) -> Option<Result<Convolution,
         )));
     }
     if grouping.groups::<Convolution>().any(|other| other.shape != [channels, taps]) {
-        return Some(Err("its sizes differ from those of a convolution before it".to_owned()));
+        return Some(Err("its sizes differ from an earlier convolution's".to_owned()));
     }
     let computed = flow.shape(inputs) == [flow.unrolled.positions, channels]
         && flow.only_for(convolved, at)

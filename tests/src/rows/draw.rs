@@ -40,7 +40,7 @@ pub fn program(rng: &mut Rng) -> Program {
     generate::ordered(rng, program, ticket, workers, careless)
 }
 
-/// What an op does to a buffer for one row: a tile relative to the row's position, without the
+/// An op's access to a buffer for one row: a tile relative to the row's position, without the
 /// dimension of rows.
 #[derive(Clone)]
 struct Touch {

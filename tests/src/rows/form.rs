@@ -11,7 +11,7 @@ pub fn has_rows(kind: Kind) -> bool {
     !matches!(kind, Kind::Weight | Kind::State)
 }
 
-/// The interval of a row at its own position, from that of a call: it begins at 0 where that would
+/// The interval of a row at its own position, from a call's: it begins at 0 where that would
 /// be before. `None` where the call's ends before the position of its last row.
 pub fn own(interval: (Bound, Bound), rows: Rows, position: u64) -> Option<(u64, u64)> {
     let (lo, hi) = interval;
@@ -68,7 +68,7 @@ fn flat(source: &Source) -> Source {
     flat
 }
 
-/// A tile is that of the call's rows, and inside of its buffer wherever a row is.
+/// A tile covers the call's rows, and is inside its buffer wherever a row is.
 fn tile(source: &Source, buffer: &Buffer, operand: &Operand, rows: Rows) -> Result<(), String> {
     let intervals = whole(buffer, operand);
     let rest = if has_rows(buffer.kind) { 1 } else { 0 };
@@ -102,7 +102,7 @@ fn tile(source: &Source, buffer: &Buffer, operand: &Operand, rows: Rows) -> Resu
     if empty { Err("always empty".into()) } else { Ok(()) }
 }
 
-/// The interval of a row in a dimension other than that of rows: in states it is a part of the
+/// The interval of a row in a dimension other than the rows': in states it is a part of the
 /// call's, elsewhere it is the same for all rows.
 pub fn of_row(buffer: &Buffer, interval: (Bound, Bound), rows: Rows, position: u64) -> Option<(u64, u64)> {
     match buffer.kind {

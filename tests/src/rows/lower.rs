@@ -7,7 +7,7 @@ use amk_ir::{DType, Program, shapes, text::parse_graph};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-/// What the graphs call. Each state has an axis of positions.
+/// The instructions that the graphs call. Each state has an axis of positions.
 const INSTRUCTIONS: &str = "\
 instruction linear(x: tensor[K], w: weight[N, K]) -> (y: f32[N]) {
     tile T = 1

@@ -118,7 +118,7 @@ fn extent(source: &Source, rows: u64) -> Extent {
 /// Judges one step of a program whose form has been checked.
 ///
 /// # Errors
-/// What goes wrong; `None` where the step is too large.
+/// The fault; `None` where the step is too large.
 pub fn judge_step(source: &Source, step: &Step) -> Result<(), Option<Fault>> {
     let instance = instance(source, step);
     order(&instance).map_err(Some)?;

@@ -141,7 +141,7 @@ fn other_rows(rng: &mut Rng, rows: CallRows, most: u32) -> CallRows {
     }
 }
 
-/// Gives a call other rows, with their tiles; `None` where the tiles are not those of rows.
+/// Gives a call other rows, with their tiles; `None` where the tiles are not of rows.
 fn lift(call: &mut Call, from: CallRows, to: CallRows, kind: impl Fn(&Operand) -> Option<BufferKind>) -> Option<()> {
     if to.is_empty() {
         return None;

@@ -29,7 +29,7 @@ pub struct Step {
 /// Groups of states, which have page tables of their own.
 pub const GROUPS: usize = 2;
 
-/// What the steps of a program can have.
+/// The limits of a program's steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Extent {
     /// The most rows.

@@ -115,10 +115,10 @@ fn needless(program: &Program, codes: &[String], steps: usize) -> String {
 /// context.
 pub const LONGER: &str = "in a longer context";
 
-/// Packets order by row 0 alone, and by those of later rows the program is safe.
+/// Packets order by row 0 alone, and with later rows' packets the program would be safe.
 pub const LATER: &str = "by packets of later rows";
 
-/// What the verifier misses in a program that it accepts.
+/// A fault that the verifier misses in a program that it accepts.
 fn missed(program: &Program, verdict: &Verdict) -> String {
     match verdict {
         Verdict::Form(why) => format!("form: {}", why.rsplit(": ").next().unwrap_or(why)),

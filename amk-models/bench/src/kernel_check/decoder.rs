@@ -226,7 +226,7 @@ impl Decoder {
     }
 
     /// The logits of the first GPU, in bf16, each step a call of the function. NaN where its token
-    /// is not that of the largest logit.
+    /// does not have the largest logit.
     ///
     /// # Errors
     /// As [`Vm::new`] and [`Vm::run`].
@@ -296,8 +296,8 @@ impl Decoder {
         Ok(cpu::Vm::with(verified, &self.model.bindings, &Registry::linked()?, options)?)
     }
 
-    /// What `by` finds of the same decoder with steps of rows; `None` where there is no plan for
-    /// them.
+    /// The findings of `by` on the same decoder with steps of rows; `None` where there is no plan
+    /// for them.
     pub(super) fn in_rows<T>(
         &mut self,
         target: &GpuTarget,

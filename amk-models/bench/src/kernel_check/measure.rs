@@ -54,7 +54,7 @@ pub struct Checked {
     pub ok: bool,
 }
 
-/// What an element is compared with.
+/// The reference of an element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Against {
@@ -69,7 +69,7 @@ pub enum Against {
 /// An element that is off.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
-    /// What it is compared with.
+    /// Its reference.
     pub against: Against,
     /// Its index, row by row, in all results of the step or in all states.
     pub element: usize,

@@ -32,7 +32,7 @@ pub struct StoreError {
     pub cause: io::Error,
 }
 
-/// The form of schedules in files: those of another are not found.
+/// The form of schedules in files; files of another form are not found.
 const FORM: u32 = 2;
 
 /// The folder of schedules.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// What `/help` prints.
+/// The text of `/help`.
 pub(super) const HELP: &str = "\
 /system TEXT   the system message; without a text, none
 /retry         another answer to the last message

@@ -18,7 +18,7 @@ pub(super) enum Input {
     Lines(Lines<StdinLock<'static>>),
 }
 
-/// What was said.
+/// A message or command of the user.
 pub(super) enum Said {
     Message(String),
     /// The user took back a line.

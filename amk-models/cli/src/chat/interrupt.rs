@@ -8,7 +8,7 @@ const IDLE: u8 = 0;
 const ANSWERING: u8 = 1;
 const STOPPED: u8 = 2;
 
-/// What Ctrl-C means now.
+/// The current meaning of Ctrl-C.
 #[derive(Clone, Default)]
 pub(super) struct Interrupt(Arc<AtomicU8>);
 

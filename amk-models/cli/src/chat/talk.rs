@@ -28,7 +28,7 @@ pub(super) struct Talk {
 /// The messages of a file.
 pub(super) fn load(file: &Path) -> Result<Vec<Message>> {
     let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-    serde_json::from_str(&text).with_context(|| format!("{} is no conversation", file.display()))
+    serde_json::from_str(&text).with_context(|| format!("{} is not a conversation", file.display()))
 }
 
 impl Talk {

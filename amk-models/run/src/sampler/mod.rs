@@ -7,7 +7,7 @@
 //! vocabulary, and `E_i` depends only on seed, step and `i` ([`philox`]). A device draws the same
 //! numbers in whatever place and order it computes them.
 //!
-//! The filters are those of transformers, in the same order: repetition penalty, temperature,
+//! The filters are the same as in transformers, in the same order: repetition penalty, temperature,
 //! top-k, top-p, min-p. The repetition penalty is followed by the biases and penalties of OpenAI's
 //! API, and then the mask of a grammar.
 

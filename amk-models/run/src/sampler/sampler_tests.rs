@@ -150,7 +150,7 @@ fn a_repeated_token_is_penalised_once() {
     assert_eq!(sampler.sample(&[-1.0, -1.5], &[0, 7]), Ok(1));
 }
 
-/// What a sampler takes greedily after a prompt of token 0.
+/// The token that a sampler takes greedily after a prompt of token 0.
 fn taken(config: SamplerConfig, logits: &[f32], count: usize) -> Vec<u32> {
     let mut sampler = Sampler::new(config).unwrap();
     let mut history = vec![0];

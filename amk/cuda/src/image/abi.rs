@@ -136,7 +136,7 @@ device_structs! {
         /// Upper half of the start.
         at_high: u32,
         /// kind | rank << 8 | bounds that move with the position, a bit a dimension: lower << 16,
-        /// upper << 20 | those of them that are behind it: lower << 24, upper << 28.
+        /// upper << 20 | bounds that are behind it: lower << 24, upper << 28.
         form: u32,
         /// Lower bounds.
         lo: [u32; 4],
@@ -185,8 +185,7 @@ device_structs! {
         /// Bytes from one run to the next `[count]`.
         apart: [u32; 31],
     }
-    /// The parameters of a launch that the VM itself has. `Params` has those of the registered
-    /// bodies too.
+    /// The VM's own parameters of a launch. `Params` has the registered bodies' too.
     struct VmParams {
         /// The workers' tapes.
         tape: u64 as "const u8*",
@@ -216,9 +215,9 @@ device_structs! {
         plain: u64 as "u8*",
         /// Scratch for laying out operands `[workers, scratch_len]`.
         scratch: u64 as "float*",
-        /// With rows, those of the step `[row_count]`.
+        /// With rows, the rows of the step `[row_count]`.
         rows: u64 as "const RowWords*",
-        /// The page tables of the rows; without rows those of the sequence, if it has any.
+        /// The page tables of the rows; without rows the sequence's, if it has any.
         page_tables: u64 as "const u32*",
         /// In programs with wide steps, boxes of the tapes; null on GPUs that cannot copy them.
         boxes: u64 as "const TapeBoxes*",
@@ -232,7 +231,7 @@ device_structs! {
         steps: u32,
         /// Steps whose token is forced.
         forced_count: u32,
-        /// Number of logits, with those of the rows that the last unit lacks, which are NaNs.
+        /// Number of logits, including NaNs for the rows that the last unit lacks.
         vocab: u32,
         /// Tokens that end the launch.
         stop_count: u32,

@@ -43,7 +43,7 @@ impl TaskCalls<'_> {
         self.lifted(CallRows { first: rows.start, end: rows.end, wanted: false }, path, operands, params);
     }
 
-    /// Adds a call for those of some rows whose outputs are wanted.
+    /// Adds a call for some rows, as far as their outputs are wanted.
     pub fn call_of_wanted_rows(&mut self, rows: &Range<u32>, path: &str, operands: Vec<Operand>, params: Vec<Param>) {
         self.lifted(CallRows { first: rows.start, end: rows.end, wanted: true }, path, operands, params);
     }

@@ -247,7 +247,7 @@ fn logits(flow: &Flow<'_>) -> Result<TensorId, Unsupported> {
 }
 
 impl Sizes {
-    /// The number of logits, including those of the rows that the last unit lacks.
+    /// The number of logits, including the rows that the last unit lacks.
     pub fn padded_vocab(&self) -> u32 {
         self.vocab.next_multiple_of(UNIT)
     }

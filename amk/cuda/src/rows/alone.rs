@@ -31,7 +31,7 @@ pub(super) fn options(options: &VmOptions, fields: &PartialSchedule) -> Option<V
     Some(VmOptions { schedule: Some(fields), ..options.clone() })
 }
 
-/// Whether all states are in fused caches: those of generic tasks have no pages without rows.
+/// Whether all states are in fused caches: generic tasks' states have no pages without rows.
 pub(super) fn has_pages(Ready { plan, image, .. }: &Ready) -> bool {
     let buffer = |id: BufferId| plan.program.buffers.get(id.index());
     let is_state = |&(id, _): &(BufferId, u64)| buffer(id).is_some_and(|buffer| buffer.kind == BufferKind::State);

@@ -20,7 +20,7 @@ use std::time::Duration;
 /// Timeout of a step.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-/// The program for steps of up to some number of rows, or for those of exactly one.
+/// The program for steps of up to some number of rows, or of exactly one.
 pub(super) struct Width {
     function: CudaFunction,
     pub(super) plan: Plan,

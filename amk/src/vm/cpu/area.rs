@@ -16,9 +16,9 @@ pub(super) struct Moment {
     pub(super) pos: Pos,
     /// The worker's memory for local buffers.
     pub(super) locals: NonNull<u8>,
-    /// The row, among those of the step.
+    /// The row's number in the step.
     pub(super) row: usize,
-    /// The row, among those of the call.
+    /// The row's number in the call.
     pub(super) row_of_call: usize,
 }
 
@@ -139,8 +139,8 @@ impl Area {
         unsafe { self.home.first(moment).add(row * self.row_bytes) }.cast()
     }
 
-    /// Returns the tiles of several rows as one tensor, rows first; `moments` are those of the
-    /// rows. A view if they are one run of f32, otherwise a copy.
+    /// Returns the tiles of several rows as one tensor, rows first; `moments` are the
+    /// rows'. A view if they are one run of f32, otherwise a copy.
     ///
     /// # Safety
     /// As for [`Self::tensor`], for each row.

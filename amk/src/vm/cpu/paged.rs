@@ -77,7 +77,7 @@ fn position_dim(program: &Program, state: BufferId) -> Result<usize, &'static st
             Ok(dim)
         }
         [_] => Err("a row touches it at another position than its own and those before"),
-        [] => Err("no dimension of it is that of positions, so rows of a sequence would share it"),
+        [] => Err("it has no dimension of positions, so rows of a sequence would share it"),
         _ => Err("its tiles move in several dimensions"),
     }
 }

@@ -17,7 +17,7 @@ pub(super) enum TaskFailure {
     Result { number: usize, expected: String, found: String },
 }
 
-/// The inputs of a call other than tensors: those of a step, or of one of its rows.
+/// The inputs of a call other than tensors, of a step or of one of its rows.
 #[derive(Clone, Copy)]
 struct Given<'a> {
     moment: Moment,
@@ -77,7 +77,7 @@ pub(super) unsafe fn run<'p>(
     outcome
 }
 
-/// Runs a call for those of its rows that are in the step.
+/// Runs a call for the rows of it that are in the step.
 ///
 /// # Safety
 /// As for [`run`].

@@ -189,7 +189,7 @@ pub(super) fn count(shift: u32) -> __m128i {
     unsafe { _mm_cvtsi32_si128(shift.cast_signed()) }
 }
 
-/// Adds lanes two apart, those of `a` and of `b` alternately.
+/// Adds lanes two apart, of `a` and of `b` alternately.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn fours(a: __m256i, b: __m256i) -> __m256i {

@@ -37,7 +37,7 @@ impl PartialEq for TileKind {
 }
 
 impl TileKind {
-    /// All registered kinds, in no particular order: those of encodings in blocks.
+    /// All registered kinds, in no particular order: the kinds of encodings in blocks.
     pub fn registered() -> impl Iterator<Item = &'static Self> {
         inventory::iter::<Self>.into_iter()
     }
@@ -69,7 +69,7 @@ impl TileKind {
 
 /// The layout of neighbouring tiles, one row of each at a time.
 pub(super) trait Tile: 'static {
-    /// The name of the layout, which distinguishes those of an encoding.
+    /// The name of the layout, which distinguishes an encoding's layouts.
     const LAYOUT: &'static str = "projection";
     /// Columns of the tiles of a pack, which share data.
     const COLUMNS: usize;

@@ -60,7 +60,7 @@ impl<B: Coded> Defined for Codes<B> {
     }
 }
 
-/// Compares the tapes of a kind with those of its definition.
+/// Compares the tapes of a kind with its definition's.
 fn compare<T: Defined>(encoding: &Encoding, compared: &mut BTreeSet<(&'static str, u32)>) {
     let pack = T::COLUMNS as u32 / TILE_K;
     let kind = TileKind::of(Some(encoding), T::COLUMNS as u32);

@@ -3,7 +3,7 @@
 //! follows from the record, the image's tables and the worker's state after the previous records.
 //!
 //! Records of fused tasks are decoded by the kinds that their crates register
-//! ([`crate::set::RecordKind`]), and those of generic tasks by `generic`. `counters` compares the
+//! ([`crate::set::RecordKind`]), records of generic tasks by `generic`. `counters` compares the
 //! waits and signals of every record, `tables` the memory layout.
 
 #![allow(clippy::single_range_in_vec_init, reason = "a region is a list of ranges, one a dimension")]

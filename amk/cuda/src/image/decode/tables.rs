@@ -183,7 +183,7 @@ fn check_plain(image: &Image, program: &Program) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Checks that the groups are those of the program's states, which are known to the registered
+/// Checks that the groups match the program's states, which are known to the registered
 /// bodies if there are no rows, and that no two pages share bytes in any memory.
 fn check_pools(image: &Image, program: &Program, plan: &Plan) -> Result<(), Refusal> {
     let groups = image.pools.0.iter().map(|pool| pool.group);

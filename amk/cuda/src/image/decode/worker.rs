@@ -24,7 +24,7 @@ pub struct WorkerState {
     /// Pieces and bytes of the tape consumed so far.
     pub(super) pieces: usize,
     pub(super) tape: u64,
-    /// Argument words consumed so far, including those of all previous workers.
+    /// Argument words consumed so far, by all previous workers too.
     pub(super) arguments: u32,
     /// Logits that the worker has computed.
     logits: Vec<Range<u32>>,
