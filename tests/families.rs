@@ -67,6 +67,7 @@ pub(crate) use checkpoints;
 checkpoints!(
     families:
     arcee,
+    cohere,
     cohere2,
     ernie4_5,
     falcon3,
@@ -86,6 +87,7 @@ checkpoints!(
     nemotron,
     olmo2,
     olmo3,
+    phi,
     phi3,
     phi3_window,
     phi4_mini,

@@ -64,6 +64,8 @@ families! {
     lfm2: "LFM2",
     arcee: "Arcee (AFM-4.5B)",
     nemotron: "Nemotron and Minitron, dense",
+    cohere: "Command-R and Aya 23, without norms of queries and keys",
+    phi: "Phi-1, Phi-1.5 and Phi-2",
 }
 
 /// The annotated function over loaded weights, called directly.

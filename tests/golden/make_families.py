@@ -390,6 +390,35 @@ FAMILIES: dict[str, Family] = {
             },
         ),
     ),
+    "cohere": Family(
+        config(
+            "cohere",
+            "Cohere",
+            rms_norm_eps=None,
+            layer_norm_eps=1e-5,
+            logit_scale=0.25,
+            attention_bias=False,
+            use_qk_norm=False,
+            model_max_length=256,
+            rope_theta=None,
+            tie_word_embeddings=None,
+        ),
+        Gguf(ARCH.COMMAND_R, {"logit_scale": 0.25, "rope.scaling.type": "none"}, layer_norm=True),
+    ),
+    "phi": Family(
+        config(
+            "phi",
+            "Phi",
+            hidden_act="gelu_new",
+            rms_norm_eps=None,
+            layer_norm_eps=1e-5,
+            partial_rotary_factor=0.25,
+            qk_layernorm=False,
+            embd_pdrop=0.0,
+            resid_pdrop=0.1,
+        ),
+        Gguf(ARCH.PHI2, layer_norm=True),
+    ),
     "cohere2": Family(
         config(
             "cohere2",

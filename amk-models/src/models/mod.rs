@@ -2,6 +2,7 @@
 //! settings in checkpoints.
 
 pub mod arcee;
+pub mod cohere;
 pub mod cohere2;
 pub mod gemma;
 pub mod gemma2;
@@ -16,6 +17,7 @@ pub mod nemotron;
 pub mod olmo2;
 pub mod olmo3;
 pub mod parts;
+pub mod phi;
 pub mod qwen2;
 pub mod qwen3;
 pub mod smollm3;
@@ -44,6 +46,8 @@ pub fn imports() -> impl Iterator<Item = &'static Import> {
         lfm2::IMPORTS,
         arcee::IMPORTS,
         nemotron::IMPORTS,
+        cohere::IMPORTS,
+        phi::IMPORTS,
     ];
     families.into_iter().flatten()
 }

@@ -291,7 +291,7 @@ fn mistral_with_a_window_is_another_family() {
 
 #[test]
 fn unknown_architectures_are_refused_by_name_alone() {
-    for name in ["gpt2", "cohere", "minicpm", "deepseek_v3", "qwen2_moe"] {
+    for name in ["gpt2", "gptj", "minicpm", "deepseek_v3", "qwen2_moe"] {
         let fields = json!({"model_type": name, "some": 1, "more": 2});
         refused(&with(tiny_config(), fields), "model_type", "supported are llama, mistral, phi3, ");
     }

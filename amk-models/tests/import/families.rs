@@ -198,6 +198,17 @@ fn stablelms_without_a_sequential_residual_are_refused() {
 }
 
 #[test]
+fn phi_and_cohere_with_norms_of_queries_and_keys_are_refused() {
+    let phi = read(&changed("phi", json!({"num_key_value_heads": null, "partial_rotary_factor": null}))).unwrap();
+    assert_eq!((phi.kv_heads, phi.rope.rotary_dims, phi.activation), (4, 8, Activation::GeluTanh));
+    refused("phi", json!({"qk_layernorm": true}), "qk_layernorm", "normalisation");
+    let cohere = read(&changed("cohere", json!({"logit_scale": null}))).unwrap();
+    assert_eq!((cohere.numbers["logit_scale"], cohere.rope.theta), (0.0625, 500_000.0));
+    assert!(cohere.tied_embeddings);
+    refused("cohere", json!({"use_qk_norm": true}), "use_qk_norm", "normalisation");
+}
+
+#[test]
 fn starcoder2_has_gelu_and_all_biases() {
     let config = read(&changed("starcoder2", json!({"tie_word_embeddings": null}))).unwrap();
     assert!(config.tied_embeddings && config.activation == Activation::GeluTanh);
