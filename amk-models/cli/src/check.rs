@@ -24,11 +24,10 @@ pub(crate) struct Check {
     /// A program, `.amk` text or JSON; `-` reads it from standard input.
     #[arg(value_name = "PROGRAM", conflicts_with_all = ["instance", "schedule", "workers"])]
     program: Option<PathBuf>,
-    /// Reject programs whose instructions are of crates that this binary does not link.
+    /// Also reject programs whose instructions are not linked into this binary.
     #[arg(long)]
     strict: bool,
-    /// Check each accepted program once more, by its certificate and with none of the verifier's
-    /// code.
+    /// Check the certificate of each accepted program, using none of the verifier's code.
     #[arg(long)]
     certify: bool,
     /// Write the certificate of an accepted program to a file, as JSON; checks it as `--certify`

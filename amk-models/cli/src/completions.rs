@@ -7,7 +7,7 @@ use clap_complete::Shell;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Print what completes this command in a shell.
+/// Print a completion script for a shell.
 #[derive(clap::Args)]
 pub(crate) struct Completions {
     /// The shell [default: from $SHELL].
@@ -29,7 +29,7 @@ impl Completions {
 /// Write the manual pages into a folder.
 #[derive(clap::Args)]
 pub(crate) struct Man {
-    /// The folder, which is made.
+    /// The folder, created if it does not exist.
     folder: PathBuf,
 }
 

@@ -23,17 +23,17 @@ pub(crate) struct Embed {
     /// The texts.
     #[arg(value_name = "TEXT", required_unless_present = "file")]
     texts: Vec<String>,
-    /// A file with a text a line; `-` reads standard input.
+    /// A file with one text per line; `-` reads standard input.
     #[arg(short, long, value_name = "FILE", conflicts_with = "texts")]
     file: Option<PathBuf>,
     #[command(flatten)]
     source: SourceArgs,
-    /// How the states of a text's tokens become one vector.
+    /// How the hidden states of a text's tokens become one vector.
     #[arg(long, value_name = "HOW", default_value = "mean")]
     pooling: PoolingArg,
     #[command(flatten)]
     threads: ThreadsArg,
-    /// Print nothing but the embeddings and errors.
+    /// Print only the embeddings and errors.
     #[arg(short, long)]
     quiet: bool,
 }

@@ -49,39 +49,39 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Write text with a model.
+    /// Generate text.
     Generate(generate::Generate),
-    /// Talk with a model in the terminal.
+    /// Chat with a model in the terminal.
     Chat(chat::Chat),
-    /// Serve a model by OpenAI's API.
+    /// Serve a model through OpenAI's API.
     Serve(serve::Serve),
     /// Print the embeddings of texts.
     Embed(embed::Embed),
-    /// Say how well a model expects a text.
+    /// Measure the perplexity of a text.
     Perplexity(perplexity::Perplexity),
     /// Quantise a model's weights.
     Quantize(quantize::Quantize),
-    /// Lower a model, or read a program, and verify it.
+    /// Verify declared instances, or a program from a file.
     Check(check::Check),
-    /// Print a model's graph, program or expansion.
+    /// Print a model's graph, program, schedule or expansion.
     Dump(dump::Dump),
     /// List the models and their instances.
     Models(models::Models),
     /// Explain a code such as AMK0302.
     Explain(explain::Explain),
-    /// Show the capabilities of this machine, and missing parts.
+    /// Show what this machine can run and what is missing.
     Doctor(doctor::Doctor),
     /// Time decode steps.
     Bench(bench::Bench),
     /// Show where the time of a step goes on a GPU.
     Trace(trace::Trace),
-    /// Search the best schedule of a model on a GPU.
+    /// Search for the best schedule of a model on a GPU.
     Tune(tune::Tune),
-    /// Check every instruction by itself.
+    /// Check every instruction in isolation.
     VerifyKernels(verify_kernels::VerifyKernels),
-    /// Print what completes this command in a shell.
+    /// Print a completion script for a shell.
     Completions(completions::Completions),
-    /// Write the manual pages into a folder.
+    /// Write the manual pages to a folder.
     Man(completions::Man),
 }
 

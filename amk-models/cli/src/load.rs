@@ -20,8 +20,8 @@ pub(crate) struct LoadArgs {
     /// How weights are held in memory: `native` (as in the file), f32, bf16, Q8_0, Q4_0, ..
     #[arg(long, value_name = "ENCODING", default_value = "native")]
     pub(crate) weights: Weights,
-    /// How products take their inputs, on a CPU: f32, or q8, rounded to signed bytes, which makes
-    /// prompts faster.
+    /// Inputs of products on a CPU: f32, or q8, rounded to signed bytes, which makes prompts
+    /// faster.
     #[arg(long, value_name = "INPUTS", default_value = "f32")]
     pub(crate) activations: Activations,
 }

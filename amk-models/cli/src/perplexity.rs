@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Say how well a model expects a text.
+/// Measure the perplexity of a text.
 ///
 /// The perplexity is `exp` of the mean loss `-ln p` of the text's tokens but the first. A text that
 /// is longer than the context is run in windows, and each token counts once, after at least
@@ -38,7 +38,7 @@ pub(crate) struct Perplexity {
     /// Print a line of JSON.
     #[arg(long)]
     json: bool,
-    /// Print nothing but the result and errors.
+    /// Print only the result and errors.
     #[arg(short, long)]
     quiet: bool,
 }

@@ -32,15 +32,15 @@ pub(crate) struct Quantize {
     model: NamedModel,
     #[arg(long, value_name = "ENCODING", value_delimiter = ',', required = true, help = to_help())]
     to: Vec<String>,
-    /// How: `rtn`, `search` or `gptq`, which needs a text [default: search, or rtn for encodings
-    /// that nothing else takes].
+    /// The method: `rtn`, `search` or `gptq`, which needs a text [default: search, or rtn for
+    /// encodings with no other].
     #[arg(long)]
     method: Option<Method>,
-    /// A text on which the outputs should stay close.
+    /// A text on which the outputs should stay close to the original.
     #[arg(long, value_name = "FILE")]
     calibrate: Option<PathBuf>,
-    /// A text on which the perplexity is measured [default: the second half of the text to
-    /// calibrate on].
+    /// A text on which the perplexity is measured [default: the second half of the calibration
+    /// text].
     #[arg(long, value_name = "FILE")]
     evaluate: Option<PathBuf>,
     /// Use at most this many tokens of each text.
@@ -50,11 +50,10 @@ pub(crate) struct Quantize {
     /// Store embeddings and head in this encoding.
     #[arg(long, value_name = "ENCODING")]
     embeddings: Option<String>,
-    /// Memory for the sums over inputs, in MiB; where it is less than all of them need, the text
-    /// runs several times.
+    /// Memory for the sums over inputs, in MiB; if they need more, the text runs several times.
     #[arg(long, value_name = "MIB", default_value = "4096")]
     memory: u32,
-    /// Where to write; nothing may be there.
+    /// Where to write; must not exist yet.
     #[arg(short, long, value_name = "PATH")]
     output: PathBuf,
     #[command(flatten)]
@@ -63,7 +62,7 @@ pub(crate) struct Quantize {
     held: LoadArgs,
     #[command(flatten)]
     threads: ThreadsArg,
-    /// Print nothing but the result and errors.
+    /// Print only the result and errors.
     #[arg(short, long)]
     quiet: bool,
 }

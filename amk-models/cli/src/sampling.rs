@@ -11,10 +11,10 @@ use std::hash::{BuildHasher as _, Hasher as _};
 /// How tokens are chosen.
 #[derive(Clone, clap::Args)]
 pub(crate) struct SamplingArgs {
-    /// Always take the likeliest token, after the repetition penalty.
+    /// Always take the likeliest token, after the penalties.
     #[arg(long, conflicts_with_all = ["temperature", "top_k", "top_p", "min_p"])]
     greedy: bool,
-    /// Divides the logits; 0 is greedy [default: the model's, else 0.6].
+    /// The divisor of the logits; 0 is greedy [default: the model's, else 0.6].
     #[arg(short, long, value_name = "T")]
     temperature: Option<f32>,
     /// Keep this many of the likeliest tokens; 0 keeps all [default: the model's].
@@ -30,14 +30,14 @@ pub(crate) struct SamplingArgs {
     /// Above 1 makes repetitions less likely [default: the model's].
     #[arg(long, value_name = "F")]
     repetition_penalty: Option<f32>,
-    /// Taken once from the logits of tokens that the text has, from -2 to 2; the prompt does not
-    /// count.
+    /// Subtracted once from the logit of each token that the text has, from -2 to 2; the prompt
+    /// does not count.
     #[arg(long, value_name = "F", default_value_t = 0.0, allow_negative_numbers = true)]
     presence_penalty: f32,
-    /// Taken from the logit of a token each time that the text has it, from -2 to 2.
+    /// Subtracted from a token's logit for each time that the text has it, from -2 to 2.
     #[arg(long, value_name = "F", default_value_t = 0.0, allow_negative_numbers = true)]
     frequency_penalty: f32,
-    /// Same seed, same text [default: random, and printed].
+    /// The same seed gives the same text [default: random, and printed].
     #[arg(long, value_name = "N", value_parser = seed)]
     seed: Option<u64>,
 }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tracing::{Level, info};
 
-/// Serve a model by OpenAI's API.
+/// Serve a model through OpenAI's API.
 ///
 /// Texts of all clients are written at the same time. Without `--model` it uses
 /// SmolLM2-135M-Instruct, fetched once into the cache folder. Ctrl-C or SIGTERM ends it when open
@@ -32,57 +32,58 @@ pub(crate) struct Serve {
     /// The model's name for clients [default: the name of its folder or file, or on the hub].
     #[arg(long, value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     alias: Option<String>,
-    /// The address to listen on, or a name that has one.
+    /// The address or host name to listen on.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
     host: String,
-    /// The port; 0 takes a free one.
+    /// The port; 0 chooses a free one.
     #[arg(short, long, value_name = "PORT", default_value_t = 8080)]
     port: u16,
-    /// Texts that are written at the same time [default: as many as there are pages for, enough for
-    /// 8 of the whole context].
+    /// Maximum number of texts generated at a time [default: as many as there are pages for,
+    /// enough for 8 of the whole context].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1024))]
     parallel: Option<u32>,
-    /// Texts that may wait for their turn; more are refused with the status 429.
+    /// Maximum number of waiting texts; further requests get status 429.
     #[arg(long, value_name = "N", default_value_t = 64)]
     queue: u32,
-    /// Ended texts that are kept at most, so that prompts that begin like them go on from there.
+    /// Maximum number of finished texts to keep, so that prompts with the same beginning continue
+    /// from there.
     #[arg(long, value_name = "N", default_value_t = 32)]
     keep: u32,
-    /// Tokens of a step at most while some texts are being written and prompts of others run: fewer
-    /// make the former wait less, and more run the prompts in less time.
+    /// Maximum tokens of a step that runs prompts while other texts are decoding: with fewer, the
+    /// texts wait less; with more, the prompts take less time.
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     max_batched_tokens: u32,
-    /// Make embeddings too, on the CPU, by this pooling of the states of a text's tokens.
+    /// Also serve embeddings, computed on the CPU, with this pooling of a text's hidden states.
     #[arg(long, value_name = "HOW", num_args = 0..=1, default_missing_value = "mean")]
     embeddings: Option<PoolingArg>,
-    /// The key that clients have to send.
+    /// The key that clients must send.
     #[arg(long, value_name = "KEY", env = "AMK_API_KEY", hide_env_values = true, value_parser = key)]
     api_key: Option<String>,
-    /// New tokens of a text at most, also where a request asks for more.
+    /// Maximum new tokens of a text, even if a request asks for more.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: Option<u32>,
-    /// Seconds of writing a text at most; one that takes longer ends with what is there.
+    /// Maximum seconds of generating a text; one that takes longer is cut off.
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
     max_time: Option<u32>,
-    /// A site whose pages may ask from a browser, such as `http://localhost:3000`, or `*` for all;
-    /// may be given several times.
+    /// A site whose pages may send requests, such as `http://localhost:3000`, or `*` for all; may be
+    /// given several times.
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Vec<Origin>,
-    /// Seconds for open answers after the end is asked for.
+    /// Seconds that open answers have to finish after a request to stop.
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     grace: u32,
-    /// Guess next tokens from the prompt and the text; the text is the same.
+    /// Guess the next tokens from the prompt and the text; the text is the same.
     #[arg(long, value_name = "lookup", value_parser = ["lookup"])]
     speculate: Option<String>,
     #[command(flatten)]
     place: PlaceArgs,
-    /// How records of requests and answers are written to standard error.
+    /// Format of the log on standard error.
     #[arg(long, value_name = "FORMAT", default_value = "text")]
     log_format: LogFormat,
-    /// The least of the records that are written: error, warn, info or debug.
-    #[arg(long, value_name = "LEVEL", default_value_t = Level::INFO)]
+    /// The least severe level to log: error, warn, info or debug.
+    #[arg(long, value_name = "LEVEL", default_value = "info")]
     log_level: Level,
-    /// Print errors alone.
+    /// Print only errors.
     #[arg(short, long, conflicts_with = "log_level")]
     quiet: bool,
 }

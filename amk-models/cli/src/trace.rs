@@ -47,10 +47,10 @@ pub(crate) struct Trace {
     /// `--random` shapes native is bf16.
     #[arg(long, value_name = "ENCODING", default_value = "native")]
     weights: Weights,
-    /// Launches; the one whose traced step takes the median time is shown.
+    /// Number of launches; the one whose traced step takes the median time is shown.
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
     launches: u32,
-    /// Write the timeline.
+    /// Write the timeline to this file.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }

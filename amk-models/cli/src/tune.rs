@@ -15,7 +15,7 @@ use std::process::ExitCode;
 /// Positions to time where the user names none.
 const DEFAULT_POSITIONS: [u32; 2] = [0, 8192];
 
-/// Search the best schedule of a model on a GPU.
+/// Search for the best schedule of a model on a GPU.
 ///
 /// Tries neighbours of the best schedule so far, in the order of the cost model's predictions. Each
 /// trial is verified, its logits are compared with the first schedule's, which were compared with
@@ -34,14 +34,14 @@ pub(crate) struct Tune {
     /// `--random` shapes native is bf16.
     #[arg(long, value_name = "ENCODING", default_value = "native")]
     weights: Weights,
-    /// Trials at most, including the log's.
+    /// Maximum number of trials, including those in the log.
     #[arg(long, value_name = "N", default_value_t = 64)]
     trials: usize,
-    /// Steps of a launch.
+    /// Steps per launch.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 64,
         value_parser = clap::value_parser!(u32).range(1..))]
     steps: u32,
-    /// Launches of each schedule at each position in a trial.
+    /// Launches per schedule and position in a trial.
     #[arg(long, value_name = "N", default_value_t = 9, value_parser = clap::value_parser!(u16).range(1..))]
     samples: u16,
     /// The log [default: next to the schedule in the cache folder].
@@ -50,7 +50,7 @@ pub(crate) struct Tune {
     /// Save the schedule here instead of in the cache folder.
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Print the outcome alone.
+    /// Print only the result.
     #[arg(short, long)]
     quiet: bool,
 }

@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Check every instruction by itself against its Rust function and its formula in f64.
+/// Check every instruction in isolation against its Rust function and its formula in f64.
 ///
 /// Runs calls on operands of random sizes, cut into tiles, at several positions. On the CPU, tiles
 /// on several workers must reproduce the whole function bit for bit. On a GPU the device bodies
@@ -26,20 +26,19 @@ pub(crate) struct VerifyKernels {
     /// Where to run.
     #[arg(long, default_value = "cpu")]
     device: Device,
-    /// Random cases of each instruction and type; of decoders a quarter as many.
+    /// Random cases per instruction and type; a quarter as many per decoder.
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..))]
     cases: u16,
     /// Seed of sizes and operands.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = seed)]
     seed: u64,
-    /// Only instructions and decoders whose path contains this, or the encodings of whose matrices
-    /// do.
+    /// Only instructions and decoders whose path, or the encodings of whose matrices, contain this.
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
     /// Print JSON.
     #[arg(long)]
     json: bool,
-    /// Print the outcome alone.
+    /// Print only the result.
     #[arg(short, long)]
     quiet: bool,
 }

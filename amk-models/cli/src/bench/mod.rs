@@ -63,7 +63,7 @@ pub(crate) struct Bench {
     /// GPU f32 computes in f32 by generic tasks, and native is bf16.
     #[arg(long, value_name = "ENCODING", default_value = "native")]
     weights: Weights,
-    /// How products take their inputs, on a CPU: f32, or q8, rounded to signed bytes.
+    /// Inputs of products on a CPU: f32, or q8, rounded to signed bytes.
     #[arg(long, value_name = "INPUTS", default_value = "f32")]
     activations: Activations,
     /// Write JSON; `-` writes it to standard output instead of the table.

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use talk::Talk;
 
-/// Talk with a model in the terminal.
+/// Chat with a model in the terminal.
 ///
 /// Each line is a message, and `/help` lists commands. The model keeps what it has read: only new
 /// tokens are computed. Without a terminal, standard input has a message a line. Without `--model`
@@ -29,17 +29,17 @@ pub(crate) struct Chat {
     /// The system message.
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// Go on with a conversation that `/save` wrote.
+    /// Continue a conversation that `/save` wrote.
     #[arg(long, value_name = "FILE", conflicts_with = "system")]
     load: Option<PathBuf>,
-    /// New tokens of an answer at most [default: to the end of the context].
+    /// Maximum new tokens of an answer [default: to the end of the context].
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: Option<u32>,
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
     place: PlaceArgs,
-    /// Print nothing but answers and errors.
+    /// Print only answers and errors.
     #[arg(short, long)]
     quiet: bool,
 }

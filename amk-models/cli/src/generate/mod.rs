@@ -29,49 +29,49 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use texts::Texts;
 
-/// Write text with a model.
+/// Generate text.
 ///
 /// Without `--model` it uses SmolLM2-135M-Instruct, fetched once into the cache folder. A model
 /// with a chat template answers the prompt as a message; with `--raw`, or without a template, it
 /// goes on from the prompt.
 #[derive(clap::Args)]
 pub(crate) struct Generate {
-    /// The message, or the text to go on from; `-` reads standard input, without the newline at its
+    /// The message, or the text to continue; `-` reads standard input, without the newline at its
     /// end.
     #[arg(required_unless_present_any = ["prompts", "file"])]
     prompt: Option<String>,
-    /// The prompt is in a file; `-` reads standard input. The newline at its end does not count.
+    /// Read the prompt from a file, or from standard input for `-`, without the newline at its end.
     #[arg(short, long, value_name = "FILE", conflicts_with = "prompt")]
     file: Option<PathBuf>,
-    /// Several prompts: one a line, or in a `.jsonl` file a string, `{"prompt": ..}` or
-    /// `{"messages": [..]}` a line; `-` reads lines of standard input. Each text has a seed of its
-    /// own, counted up from --seed.
+    /// Several prompts, one per line; in a `.jsonl` file each line is a string, `{"prompt": ..}` or
+    /// `{"messages": [..]}`; `-` reads lines from standard input. Each text has its own seed,
+    /// counted up from --seed.
     ///
-    /// An object may have options of its own, named as in OpenAI's API: `max_tokens`, `stop`,
+    /// An object may have its own options, named as in OpenAI's API: `max_tokens`, `stop`,
     /// `ignore_eos`, `temperature`, `top_k`, `top_p`, `min_p`, `repetition_penalty`,
     /// `presence_penalty`, `frequency_penalty` and `seed`.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "file"])]
     prompts: Option<PathBuf>,
-    /// Texts that are written at the same time [default: as many as there are pages for, enough for
-    /// the 8 longest].
+    /// Maximum number of texts generated at a time [default: as many as there are pages for,
+    /// enough for the 8 longest].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     parallel: Option<u32>,
     /// Print a line of JSON for each text: its number, prompt, text, tokens, times and why it
     /// ended.
     #[arg(long)]
     json: bool,
-    /// With --json: the log-probability of each token too.
+    /// With --json: also the log-probability of each token.
     #[arg(long, requires = "json")]
     logprobs: bool,
-    /// Guess next tokens and check several at once; the text is the same.
+    /// Guess the next tokens and check several at once; the text is the same.
     ///
-    /// `lookup`: what followed the same tokens before, in the prompt or the text. Else a model that
-    /// guesses: a folder or a GGUF file with the same vocabulary.
+    /// `lookup`: what followed the same tokens before, in the prompt or the text. Otherwise a draft
+    /// model: a folder or a GGUF file with the same vocabulary.
     #[arg(long, value_name = "lookup|PATH")]
     speculate: Option<PathBuf>,
     #[command(flatten)]
     source: SourceArgs,
-    /// Go on from the prompt as it is, without the model's chat template.
+    /// Continue the prompt as it is, without the model's chat template.
     #[arg(long, conflicts_with_all = ["chat", "system"])]
     raw: bool,
     /// Refuse a model without a chat template.
@@ -80,7 +80,7 @@ pub(crate) struct Generate {
     /// The system message.
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// New tokens at most.
+    /// Maximum number of new tokens.
     #[arg(short = 'n', long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32))]
     max_tokens: u32,
     #[command(flatten)]
@@ -90,15 +90,15 @@ pub(crate) struct Generate {
     stop: Vec<String>,
     #[command(flatten)]
     language: LanguageArgs,
-    /// Go on after the model's end-of-text token.
+    /// Continue after the model's end-of-text token.
     #[arg(long)]
     ignore_eos: bool,
-    /// Show the text of special tokens, that which ends the text too.
+    /// Show the text of special tokens, including the one that ends the text.
     #[arg(long)]
     show_special: bool,
     #[command(flatten)]
     place: PlaceArgs,
-    /// Print nothing but the text, errors and the progress of a download.
+    /// Print only the text, errors and the progress of a download.
     #[arg(short, long)]
     quiet: bool,
 }
