@@ -6,7 +6,6 @@ use crate::names::suggestion;
 use crate::parse::instance::{InstanceField, Step};
 use amk_ir::graph::{Instance, KernelParam, KernelParamKind};
 use amk_ir::layout::{Field, FieldKind, Layout};
-use syn::ext::IdentExt;
 
 impl Lowering<'_> {
     pub(super) fn instance_fields(&mut self, params: &[KernelParam]) {
@@ -54,7 +53,7 @@ fn root<'p>(field: &InstanceField, params: &'p [KernelParam]) -> Result<&'p Layo
         KernelParamKind::Layout(layout) => Some((param.name.as_str(), layout)),
         _ => None,
     });
-    let name = field.root.unraw().to_string();
+    let name = field.root.to_string();
     layouts.clone().find(|(known, _)| *known == name).map(|(_, layout)| layout).ok_or_else(|| {
         let help = suggestion(&name, layouts.map(|(known, _)| known));
         Diagnostic::new("AMK0931", &field.root, format!("`{name}` is not a parameter with a layout"), help)
@@ -62,7 +61,7 @@ fn root<'p>(field: &InstanceField, params: &'p [KernelParam]) -> Result<&'p Layo
 }
 
 fn member<'l>(layout: &'l Layout, step: &Step) -> Result<&'l Field, Diagnostic> {
-    let name = step.name.unraw().to_string();
+    let name = step.name.to_string();
     layout.field(&name).ok_or_else(|| {
         let names = layout.fields.iter().map(|field| field.name.as_str());
         wrong(step, format!("`{}` has no field `{name}` that the derive names", layout.name), suggestion(&name, names))

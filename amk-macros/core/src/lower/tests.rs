@@ -472,6 +472,19 @@ fn fields_of_instances_are_looked_up() {
 }
 
 #[test]
+fn raw_names_in_instances_and_schedules_are_those_they_escape() {
+    let schedule = quote!(schedule(tile(r#add = 4), fuse(r#add = producer)));
+    let instance = quote!(r#in(H = 8, C = 4, L = 2, H2 = 16, r#w.r#tied = true, w.r#eps = 0.5, #schedule));
+    let lowered = lowered(quote!(instances(#instance)), quote!(add(x, x))).unwrap_or_else(|found| panic!("{found:#?}"));
+    let [instance] = lowered.graph.instances.as_slice() else { panic!("one instance") };
+    assert_eq!(instance.name, "in");
+    assert_eq!(instance.flags, [("w.tied".to_owned(), true)].into());
+    assert_eq!(instance.floats, [("w.eps".to_owned(), 0.5)].into());
+    let schedule = instance.schedule.as_ref().expect("its schedule");
+    assert!(schedule.tiles.contains_key("add") && schedule.fuse[0].op == "add", "{schedule:?}");
+}
+
+#[test]
 fn what_is_declared_twice_or_left_out_is_refused() {
     let function = quote!(
         fn f(x: &Tensor) -> Tensor {

@@ -12,7 +12,7 @@ use syn::{LitStr, Path, Token};
 /// One argument of an attribute.
 #[derive(Debug)]
 pub(crate) struct Setting {
-    /// The key.
+    /// The key, without `r#`.
     pub(crate) key: Ident,
     /// The value.
     pub(crate) value: SettingValue,
@@ -31,7 +31,7 @@ pub(crate) enum SettingValue {
 
 impl Parse for Setting {
     fn parse(input: ParseStream) -> syn::Result<Self> {
-        let key = Ident::parse_any(input)?;
+        let key = Ident::parse_any(input)?.unraw();
         if input.peek(syn::token::Paren) {
             let inner;
             syn::parenthesized!(inner in input);

@@ -11,6 +11,7 @@ use amk_ir::graph::Instance;
 use proc_macro2::{Ident, TokenStream};
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
+use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream, Parser};
 use syn::punctuated::Punctuated;
 use syn::{LitInt, Token};
@@ -29,7 +30,7 @@ pub(crate) struct InstanceArgument {
 
 /// `w.layers[0].tied = true`
 pub(crate) struct InstanceField {
-    /// The parameter.
+    /// The parameter, without `r#`.
     pub(crate) root: Ident,
     /// The fields on the way, and the field.
     pub(crate) steps: Vec<Step>,
@@ -41,7 +42,7 @@ pub(crate) struct InstanceField {
 
 /// A name in the path of a field, with the number of the list's element.
 pub(crate) struct Step {
-    /// The name.
+    /// The name, without `r#`.
     pub(crate) name: Ident,
     /// The element.
     pub(crate) index: Option<u32>,
@@ -49,7 +50,7 @@ pub(crate) struct Step {
 
 impl Parse for Step {
     fn parse(input: ParseStream) -> syn::Result<Self> {
-        let name = input.parse()?;
+        let name = input.parse::<Ident>()?.unraw();
         if !input.peek(syn::token::Bracket) {
             return Ok(Self { name, index: None });
         }
@@ -189,6 +190,7 @@ impl InstanceArgument {
     }
 
     fn field(&mut self, root: Ident, steps: Vec<Step>, value: TokenStream) -> Result<(), Diagnostic> {
+        let root = root.unraw();
         let key = steps.iter().fold(root.to_string(), |path, step| format!("{path}.{step}"));
         let text = value.to_string();
         let (flag, twice) = match (text.as_str(), text.replace(' ', "").parse::<f32>()) {
