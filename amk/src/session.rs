@@ -51,7 +51,7 @@ pub struct Session<V> {
     waiting: BTreeMap<SequenceId, Waiting>,
     /// The rows of each sequence in the last step, by its number of rows.
     stepped: BTreeMap<SequenceId, Stepped>,
-    /// The last sequence of the last step that ran all its tokens.
+    /// The last sequence that decoded.
     last: Option<SequenceId>,
     /// Maximum number of rows in a step in which some sequences decode and others run their
     /// prompts.
@@ -131,7 +131,7 @@ impl<V: RowVm> Session<V> {
     /// eighth of `rows`, whatever the number of decoding rows. The initial bound is 512, or the
     /// VM's rows if they are fewer.
     pub fn bound_mixed(&mut self, rows: usize) {
-        self.mixed = rows;
+        self.mixed = rows.min(self.limits().rows);
     }
 
     /// Whether the VM can choose the tokens that [`Self::push_choosing`] asks for.
@@ -324,11 +324,13 @@ impl<V: RowVm> Session<V> {
         for (id, count) in chunks {
             let waiting = self.waiting.entry(id).or_default();
             let wanted = first + waiting.wanted.min(count);
+            if waiting.wanted == 0 {
+                self.last = Some(id);
+            }
             self.stepped.insert(id, Stepped { rows: first..first + count, wanted });
             waiting.tokens.drain(..count);
             waiting.wanted = waiting.wanted.saturating_sub(count);
             if waiting.tokens.is_empty() {
-                self.last = Some(id);
                 done.push(id);
             }
             first += count;
@@ -346,10 +348,12 @@ impl<V: RowVm> Session<V> {
         let first = served % decoding.len().max(1);
         decoding.rotate_left(first);
         let (most, mut chunks) = (self.limits().rows, Vec::new());
-        let rows = fill(&mut chunks, &decoding, most..most, &fits);
+        let prompt_rows: usize = prompts.iter().map(|(_, waiting)| waiting.tokens.len()).sum();
+        let least = prompt_rows.min((self.mixed / 8).max(1));
+        let rows = fill(&mut chunks, &decoding, most - least..most, &fits);
         let beside = match rows {
-            0 => self.vm.best_rows(prompts.iter().map(|(_, waiting)| waiting.tokens.len()).sum()),
-            rows => self.mixed.saturating_sub(rows).max(self.mixed / 8),
+            0 => self.vm.best_rows(prompt_rows),
+            rows => self.mixed.saturating_sub(rows).max(least),
         };
         fill(&mut chunks, &prompts, beside.max(1)..most - rows, &fits);
         chunks
@@ -597,6 +601,28 @@ mod tests {
         assert_eq!(ran, [vec![ids[0], ids[1]], vec![ids[2], ids[0]], vec![ids[1], ids[2]]]);
         assert_eq!(session.all_logits(ids[2]).count(), 4);
         assert_eq!(session.push_draft(ids[0], &tokens(9)), Err(RowsError::Rows { found: 9, most: 8 }));
+    }
+
+    #[test]
+    fn sequences_that_decode_take_turns_beside_prompts_and_leave_them_rows() {
+        let mut session = Session::new(Recorder::default());
+        let ids: Vec<SequenceId> = (0..4).map(|_| session.add()).collect();
+        let mut run = |drafts: &[SequenceId], rows: u32, prompt: u32| {
+            for &id in drafts {
+                if session.pending(id) == Ok(0) {
+                    session.push_draft(id, &tokens(rows)).unwrap();
+                }
+            }
+            session.push(ids[3], &tokens(prompt)).unwrap();
+            session.step().unwrap()
+        };
+        let [a, b, c, prompt] = ids[..] else { unreachable!() };
+        let ran = [(); 3].map(|()| run(&[a, b, c], 3, 2));
+        assert_eq!(ran, [vec![a, b, prompt], vec![c, a, prompt], vec![b, c, prompt]]);
+        let mut ran = [(); 3].map(|()| run(&[a, b], 4, 0));
+        assert_eq!(ran, [vec![a, b], vec![a, b], vec![a, b]], "no prompt needs rows");
+        ran = [(); 3].map(|()| run(&[a, b], 4, 2));
+        assert_eq!(ran, [vec![a, prompt], vec![b, prompt], vec![a, prompt]]);
     }
 
     #[test]
