@@ -316,19 +316,12 @@ impl<'t, V: RowVm> Batch<'t, V> {
         if let Some((source, shared)) = self.beginning(prompt)? {
             let sequence = self.session.fork(source, shared)?;
             self.kept.use_again(source);
-            if self.make_room(&self.without_shared(pages, shared))? {
+            if self.make_room(pages, Some((sequence, shared)))? {
                 return Ok(Some((sequence, shared)));
             }
             self.session.drop(sequence)?;
         }
-        Ok(self.make_room(pages)?.then(|| (self.session.add(), 0)))
-    }
-
-    /// The number of pages of each group that a sequence will need for itself if it shares this
-    /// many tokens: all, in a group in which it moves past the shared ones.
-    fn without_shared(&self, pages: &[usize], tokens: usize) -> Vec<usize> {
-        let shared = |group: &PageGroup| if group.reach.is_some() { 0 } else { tokens / PAGE };
-        pages.iter().zip(&self.session.limits().groups).map(|(pages, group)| pages - shared(group)).collect()
+        Ok(self.make_room(pages, None)?.then(|| (self.session.add(), 0)))
     }
 
     /// Returns the sequence with the longest common prefix with a prompt, and its length. The
@@ -351,30 +344,50 @@ impl<'t, V: RowVm> Batch<'t, V> {
         Ok(longest.filter(|&(_, shared)| shared >= LEAST_SHARED))
     }
 
-    /// Frees pages until this many of each group remain beyond what the live texts may need.
-    /// Returns whether it succeeded.
-    fn make_room(&mut self, pages: &[usize]) -> Result<bool, RowsError> {
-        let mut needed = pages.to_vec();
-        for (&sequence, (_, Writing { pages, shared, .. })) in &self.live {
-            let len = self.session.len(sequence)?;
-            // Pages that others share are not freed by evicting it.
-            let own = self.session.own_pages(sequence)?;
-            for (number, group) in self.session.limits().groups.iter().enumerate() {
-                let own = match group.reach {
-                    Some(_) => own[number],
-                    // A shared page is copied before it is written.
-                    None if len > *shared => RowLimits::pages_of(len),
-                    None => shared / PAGE,
-                };
-                needed[number] += pages[number].saturating_sub(own);
+    /// Frees pages until there are enough for the live texts and for another, which may need this
+    /// many pages of each group and has begun as a fork with some tokens, or not at all. Returns
+    /// whether it succeeded.
+    fn make_room(&mut self, pages: &[usize], begun: Option<(SequenceId, usize)>) -> Result<bool, RowsError> {
+        loop {
+            // What a fork shares with a text becomes its own when that text is dropped.
+            let needed = self.needed(pages, begun)?;
+            let free = self.session.free_pages();
+            if free.iter().zip(&needed).all(|(free, needed)| free >= needed) {
+                return Ok(true);
             }
-        }
-        let lacks = |free: &[usize]| free.iter().zip(&needed).any(|(free, needed)| free < needed);
-        while lacks(&self.session.free_pages()) {
             let Some(oldest) = self.kept.pop() else { return Ok(false) };
             self.session.drop(oldest)?;
         }
-        Ok(true)
+    }
+
+    /// The number of free pages of each group that the live texts and another can come to need.
+    fn needed(&self, pages: &[usize], begun: Option<(SequenceId, usize)>) -> Result<Vec<usize>, RowsError> {
+        let mut needed = vec![0; pages.len()];
+        let mut add = |more: Vec<usize>| needed.iter_mut().zip(more).for_each(|(needed, more)| *needed += more);
+        for (&sequence, (_, Writing { pages, shared, .. })) in &self.live {
+            add(self.to_come(sequence, *shared, pages)?);
+        }
+        add(match begun {
+            Some((sequence, shared)) => self.to_come(sequence, shared, pages)?,
+            None => pages.to_vec(),
+        });
+        Ok(needed)
+    }
+
+    /// The number of these pages of each group that a sequence, which began as a fork with `shared`
+    /// tokens, does not have yet.
+    fn to_come(&self, sequence: SequenceId, shared: usize, pages: &[usize]) -> Result<Vec<usize>, RowsError> {
+        let len = self.session.len(sequence)?;
+        // Pages that others share are not freed by moving past them.
+        let own = self.session.own_pages(sequence)?;
+        let has = |(group, own): (&PageGroup, usize)| match group.reach {
+            Some(_) => own,
+            // A shared page is copied before it is written.
+            None if len > shared => RowLimits::pages_of(len),
+            None => shared / PAGE,
+        };
+        let has = self.session.limits().groups.iter().zip(own).map(has);
+        Ok(pages.iter().zip(has).map(|(pages, has)| pages.saturating_sub(has)).collect())
     }
 
     /// Chooses the next tokens of a sequence whose tokens have all run. Returns whether it

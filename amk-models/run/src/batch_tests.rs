@@ -152,7 +152,7 @@ fn the_texts_of_one_owner_do_not_keep_another_waiting() {
 }
 
 /// Writes a text and returns it with the prompt's tokens that ran.
-fn write(batch: &mut Batch<'_, Count>, prompt: &[u32], request: &Request) -> (Vec<u32>, usize) {
+fn write<V: RowVm>(batch: &mut Batch<'_, V>, prompt: &[u32], request: &Request) -> (Vec<u32>, usize) {
     let mut ended = None;
     batch.add(prompt, request).unwrap();
     while ended.is_none() {
@@ -409,6 +409,89 @@ fn texts_with_a_window_are_longer_than_the_pages() {
     let beginning = &whole[..300];
     assert_eq!(run(&[&whole], 2), [(counted(30, 802)[800..].to_vec(), 1)]);
     assert_eq!(run(&[beginning], 2), [(counted(30, 302)[300..].to_vec(), 300)]);
+}
+
+/// Of the pages that a text can come to need, it has those of the text that it goes on from.
+#[test]
+fn texts_with_a_window_go_on_where_there_are_pages_for_one() {
+    let tokenizer = tokenizer();
+    let groups = [(15, None), (4, Some(10))].map(|(pages, reach)| PageGroup { pages, reach });
+    let mut batch = Batch::new(Windowed(Count::default(), groups.to_vec()), &tokenizer).keeping(1);
+    let request = Request::default();
+    let mut prompt: Vec<u32> = vec![0];
+    for tokens in [100, 300, 300] {
+        let request = Request { max_tokens: Some(tokens), ..request.clone() };
+        let (text, run) = write(&mut batch, &prompt, &request);
+        assert_eq!(run, 1, "{} tokens", prompt.len());
+        prompt.extend(text);
+    }
+    assert_eq!(batch.state().kept, 1);
+}
+
+/// Of pools that are small for several texts of the whole context.
+fn small_pools(number: u64) -> Vec<PageGroup> {
+    const POOLS: [[(usize, Option<usize>); 2]; 4] = [
+        [(15, None), (4, Some(10))],
+        [(20, None), (7, Some(70))],
+        [(17, None), (17, None)],
+        [(8, Some(200)), (5, Some(1))],
+    ];
+    let groups = POOLS[number as usize % POOLS.len()];
+    groups.map(|(pages, reach)| PageGroup { pages, reach }).to_vec()
+}
+
+#[test]
+fn texts_that_have_begun_have_the_pages_to_end_whatever_they_share() {
+    let tokenizer = tokenizer();
+    let (mut shared, mut waited) = (0, 0);
+    for number in 0..40 {
+        let mut draws = 0;
+        let mut below = |end: usize| {
+            draws += 1;
+            philox::word(number, draws, 0) as usize % end
+        };
+        let batch = Batch::new(Windowed(Count::default(), small_pools(number)), &tokenizer);
+        let mut batch = batch.keeping(below(4)).writing_at_most(1 + below(4));
+        let (mut prompts, mut known) = (BTreeMap::new(), vec![vec![0]]);
+        for _ in 0..60 {
+            let (steps, text) = (below(120), &known[below(known.len())]);
+            let (len, more) = (1 + below(text.len()), (0..below(30) as u32).map(|token| token * 7 % TOKENS as u32));
+            let prompt: Vec<u32> = text[..len].iter().copied().chain(more).collect();
+            let speculate = [Speculate::Never, Speculate::Lookup][below(2)];
+            let request = Request { max_tokens: Some(1 + below(250)), speculate, ..Request::default() };
+            if prompt.len() <= 900 {
+                prompts.insert(batch.add(&prompt, &request).unwrap(), prompt);
+            }
+            if below(5) == 0 {
+                let gone = *prompts.keys().nth(below(prompts.len().max(1))).unwrap_or(&TextId(0));
+                batch.cancel(gone);
+                prompts.remove(&gone);
+            }
+            for _ in 0..steps {
+                let mut see = |id: TextId, event: Event<'_>| {
+                    if let Event::Ended(generated) = event {
+                        let mut prompt = prompts.remove(&id).expect("it is not cancelled");
+                        shared += generated.prompt_tokens - generated.prompt_run;
+                        for token in generated.tokens {
+                            assert_eq!(token, (prompt[prompt.len() - 1] + 1) % TOKENS as u32);
+                            prompt.push(token);
+                        }
+                        known.push(prompt);
+                    }
+                    Ok(())
+                };
+                batch.step(&mut see).unwrap();
+                waited += batch.state().waiting;
+            }
+        }
+        prompts.keys().for_each(|&id| batch.cancel(id));
+        while let Some(kept) = batch.kept.pop() {
+            batch.session.drop(kept).unwrap();
+        }
+        let pages: Vec<usize> = small_pools(number).iter().map(|group| group.pages).collect();
+        assert_eq!(batch.session().free_pages(), pages, "no page is lost");
+    }
+    assert!(shared > 10_000 && waited > 1_000, "{shared} {waited}");
 }
 
 /// Of two groups each has to have the pages that a text can come to need.
