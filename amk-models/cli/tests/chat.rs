@@ -77,6 +77,14 @@ fn a_mistake_does_not_end_the_conversation() {
     }
 }
 
+#[test]
+fn an_answer_that_fails_does_not_end_the_conversation() {
+    let model = tiny_llama();
+    let (_, messages) = talk(&model, "the cat\nsat\n", &["-q", "--repetition-penalty", "1e-39"]);
+    let failed = "a repetition penalty of 1e-39 makes logits infinite; choose one nearer to 1\n";
+    assert_eq!(messages, failed.repeat(2));
+}
+
 /// Reads output until it has what is waited for.
 #[cfg(unix)]
 fn read_until(output: &mut impl Read, there: impl Fn(&str) -> bool) {

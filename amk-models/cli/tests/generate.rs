@@ -322,6 +322,28 @@ fn several_prompts_have_the_texts_that_each_has_alone() {
 }
 
 #[test]
+fn a_text_that_fails_holds_no_other_up() {
+    let model = tiny_llama();
+    let file = model.path().join("prompts.jsonl");
+    std::fs::write(&file, "{\"prompt\": \"the cat\", \"repetition_penalty\": 1e-39}\n\"the cat\"").unwrap();
+    let file = file.display().to_string();
+    let run = |options: &[&str]| {
+        let all = ["--prompts", &file, "--raw", "-q", "--greedy", "-n", "5", "--ignore-eos"];
+        let output = run_with("", "generate", &model, &[&all, options].concat());
+        let why = "a repetition penalty of 1e-39 makes logits infinite; choose one nearer to 1";
+        assert!(!output.status.success());
+        assert_eq!(String::from_utf8(output.stderr).unwrap(), format!("error: {file}, line 1: {why}\n"));
+        (String::from_utf8(output.stdout).unwrap(), why)
+    };
+    let alone = text(&model, &["--greedy", "-n", "5"]);
+    let (lines, why) = run(&["--json"]);
+    let lines: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((lines.len(), &lines[0]["error"], &lines[0]["finish_reason"]), (2, &json!(why), &json!(null)));
+    assert_eq!(format!("{}\n", lines[1]["text"].as_str().unwrap()), alone);
+    assert!(run(&[]).0.ends_with(&format!("== 2: the cat\n{alone}")));
+}
+
+#[test]
 fn a_file_of_prompts_may_be_json_lines() {
     let model = tiny_llama();
     let file = model.path().join("prompts.jsonl");

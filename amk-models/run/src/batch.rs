@@ -43,7 +43,8 @@ pub enum Event<'e> {
     Text(Piece<'e>),
     /// It has ended.
     Ended(Generated),
-    /// Its grammar allows no continuation; other texts are unaffected.
+    /// No token can follow it: its grammar allows none, or its logits are not numbers. Other texts
+    /// are unaffected.
     Failed(SamplerError),
 }
 
@@ -239,7 +240,7 @@ impl<'t, V: RowVm> Batch<'t, V> {
     /// Runs a step of all texts that fit. Returns whether texts are left.
     ///
     /// # Errors
-    /// A failing VM, logits that are not numbers, and errors of `watch`.
+    /// A failing VM, and errors of `watch`.
     pub fn step(&mut self, watch: &mut Watch<'_>) -> Result<bool, GenerateError> {
         let left = self.step_overlapped(watch, &mut || {})?;
         write(&mut self.live, watch)?;
@@ -405,11 +406,11 @@ impl<'t, V: RowVm> Batch<'t, V> {
                 break;
             }
             let (token, logits) = match writing.choose(outcome) {
-                Err(error @ SamplerError::Grammar(_)) => {
+                Ok(chosen) => chosen,
+                Err(error) => {
                     failed = Some(error);
                     break;
                 }
-                chosen => chosen?,
             };
             self.chosen += 1;
             writing.history.push(token);

@@ -219,6 +219,79 @@ fn logprobs_come_with_the_text_of_their_tokens_up_to_a_stop_string() {
     assert_eq!(ended, Some(Ended::StopString));
 }
 
+/// A VM that counts, and has no logits after some token.
+struct Broken(Count);
+
+impl RowVm for Broken {
+    type Error = core::convert::Infallible;
+
+    fn limits(&self) -> RowLimits {
+        self.0.limits()
+    }
+
+    fn edit_page(&mut self, edit: PageEdit) -> Result<(), Self::Error> {
+        self.0.edit_page(edit)
+    }
+
+    fn step_rows(&mut self, rows: Vec<PlacedRow>) -> Result<(), Self::Error> {
+        let broken: Vec<bool> = rows.iter().map(|row| row.token == Token(13)).collect();
+        self.0.step_rows(rows)?;
+        self.0.0.iter_mut().zip(broken).filter(|(_, broken)| *broken).for_each(|(logits, _)| logits.fill(f32::NAN));
+        Ok(())
+    }
+
+    fn logits(&self, row: usize) -> &[f32] {
+        self.0.logits(row)
+    }
+}
+
+/// The texts after these prompts, and why they failed.
+fn texts_or_errors<V: RowVm>(mut batch: Batch<'_, V>, requests: &[(&[u32], Request)]) -> Vec<Result<Vec<u32>, String>> {
+    for (prompt, request) in requests {
+        batch.add(prompt, request).unwrap();
+    }
+    let mut ended = BTreeMap::new();
+    let mut see = |id: TextId, event: Event<'_>| {
+        match event {
+            Event::Ended(generated) => _ = ended.insert(id, Ok(generated.tokens)),
+            Event::Failed(error) => _ = ended.insert(id, Err(error.to_string())),
+            Event::Prompt { .. } | Event::Text(_) => {}
+        }
+        Ok(())
+    };
+    while batch.step(&mut see).unwrap() {}
+    assert!(batch.session().is_empty());
+    ended.into_values().collect()
+}
+
+#[test]
+fn a_text_without_logits_fails_alone() {
+    let tokenizer = tokenizer();
+    let request = Request { max_tokens: Some(4), ..Request::default() };
+    let texts = texts_or_errors(
+        Batch::new(Broken(Count::default()), &tokenizer),
+        &[(&[11], request.clone()), (&[20], request.clone())],
+    );
+    let none = "none of the 50 logits is a finite number".to_owned();
+    assert_eq!(texts, [Err(none), Ok(vec![21, 22, 23, 24])]);
+    // Nor does a text fail whose guesses come from such a model.
+    let guessed = Request { speculate: Speculate::Model, ..request };
+    let batch = Batch::new(Count::default(), &tokenizer).with_drafter(Broken(Count::default()));
+    assert_eq!(texts_or_errors(batch, &[(&[11], guessed)]), [Ok(vec![12, 13, 14, 15])]);
+}
+
+#[test]
+fn a_penalty_beyond_the_range_of_numbers_fails_its_text_alone() {
+    let tokenizer = tokenizer();
+    let request = Request { max_tokens: Some(4), ..Request::default() };
+    let sampler = SamplerConfig { repetition_penalty: 1e-39, ..SamplerConfig::default() };
+    let penalised = Request { sampler, ..request.clone() };
+    // The likeliest token after the first prompt is in it.
+    let texts = texts_or_errors(Batch::new(Count::default(), &tokenizer), &[(&[31, 30], penalised), (&[20], request)]);
+    let refused = SamplerError::Penalty { penalty: 1e-39 }.to_string();
+    assert_eq!(texts, [Err(refused), Ok(vec![21, 22, 23, 24])]);
+}
+
 /// A VM whose logits depend on token and position, and that may choose.
 struct Mixed {
     chooses: bool,

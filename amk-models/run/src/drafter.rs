@@ -7,7 +7,7 @@
 
 use crate::batch::TextId;
 use crate::generate::GenerateError;
-use crate::sampler::{Sampler, SamplerError};
+use crate::sampler::Sampler;
 use amk::Token;
 use amk::rows::{RowVm, RowsError, SequenceId};
 use amk::session::{Session, SessionError};
@@ -29,7 +29,7 @@ pub(crate) trait Draft {
     /// The guesses for each request.
     ///
     /// # Errors
-    /// If the VM fails, or its logits are not numbers.
+    /// If the VM fails.
     fn guess(&mut self, asks: Vec<Ask<'_>>) -> Result<Vec<Vec<u32>>, GenerateError>;
 
     /// A text has ended.
@@ -96,13 +96,10 @@ impl<V: RowVm> Draft for Drafter<V> {
                 };
                 let ask = &mut asks[number];
                 let Some(text) = self.texts.get_mut(&ask.id) else { continue };
-                let token = match ask.sampler.sample(logits, &text.given) {
-                    // The text ends here, or its grammar takes too long: no more guesses.
-                    Err(SamplerError::Grammar(_)) => {
-                        asking.remove(&sequence);
-                        continue;
-                    }
-                    token => token?,
+                // The text ends here, its grammar takes too long, or the logits are not numbers.
+                let Ok(token) = ask.sampler.sample(logits, &text.given) else {
+                    asking.remove(&sequence);
+                    continue;
                 };
                 guesses[number].push(token);
                 text.given.push(token);

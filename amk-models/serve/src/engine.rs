@@ -6,6 +6,7 @@ use amk_models::chain::Chain;
 use amk_models::tokenizer::Tokenizer;
 use amk_run::batch::{Batch, Event, TextId};
 use amk_run::generate::GenerateError;
+use amk_run::sampler::SamplerError;
 use amk_run::text::{Generated, PlacedLogprobs, Request};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -46,6 +47,9 @@ pub enum EngineError {
     /// there are more texts than can ever be open.
     #[error("{0}")]
     Refused(String),
+    /// The model's logits are not numbers.
+    #[error("the text failed: {0}")]
+    Failed(String),
     /// The VM failed, or the server is ending.
     #[error("the engine has stopped: {0}")]
     Stopped(String),
@@ -201,6 +205,18 @@ impl Engine {
     }
 }
 
+/// The reason why a text that has begun ends without a result.
+fn failed(error: &SamplerError) -> EngineError {
+    match error {
+        SamplerError::NoFiniteLogit { .. } | SamplerError::InfiniteLogit { .. } => {
+            EngineError::Failed(error.to_string())
+        }
+        SamplerError::Parameter { .. } | SamplerError::Penalty { .. } | SamplerError::Grammar(_) => {
+            EngineError::Refused(error.to_string())
+        }
+    }
+}
+
 /// The reason why a text is not started.
 fn refused(error: &GenerateError) -> EngineError {
     match error {
@@ -292,9 +308,7 @@ impl<'t, V: RowVm> Writer<'t, V> {
                     counters.ended(&generated);
                     client.remove().last(Ok(Piece::Ended(generated)))
                 }
-                (Event::Failed(error), Entry::Occupied(client)) => {
-                    client.remove().last(Err(EngineError::Refused(error.to_string())))
-                }
+                (Event::Failed(error), Entry::Occupied(client)) => client.remove().last(Err(failed(&error))),
                 _ => return Ok(()),
             };
             outgoing.borrow_mut().push(piece);

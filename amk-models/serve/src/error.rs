@@ -85,6 +85,7 @@ impl From<EngineError> for ApiError {
             }
             EngineError::TooLong(_) => Self::invalid(None, message).with_code("context_length_exceeded"),
             EngineError::Empty(_) | EngineError::Refused(_) => Self::invalid(None, message),
+            EngineError::Failed(_) => Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message),
             EngineError::Stopped(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "server_error", message),
         }
     }

@@ -30,6 +30,7 @@ struct Count {
 enum Defect {
     Fails(u32),
     Panics(u32),
+    HasNoLogits(u32),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +59,9 @@ impl RowVm for Count {
         let next = |row: &PlacedRow| {
             let mut logits = vec![0.0; TOKENS];
             logits[(row.token.0 as usize + 1) % TOKENS] = 100.0;
+            if matches!(self.defect, Some(Defect::HasNoLogits(token)) if row.token.0 == token) {
+                logits.fill(f32::NAN);
+            }
             logits
         };
         self.logits = rows.iter().map(next).collect();
@@ -592,6 +596,26 @@ fn a_broken_vm_is_an_error_for_clients_and_for_health() {
     assert!(last["message"].as_str().is_some_and(|text| text.contains("the machine is broken")), "{last}");
     assert_eq!(server.get("/health").status, 503);
     assert_eq!(server.post("/v1/completions", &ask("t1")).status, 503);
+}
+
+#[test]
+fn a_text_that_cannot_go_on_is_an_error_for_its_client_alone() {
+    let server = broken_server(0, 8, ServeOptions::default(), Some(Defect::HasNoLogits(30)));
+    let failed = server.post("/v1/completions", &ask("t29"));
+    let error = json!({
+        "message": "the text failed: none of the 50 logits is a finite number", "type": "server_error", "param": null,
+        "code": null,
+    });
+    assert_eq!((failed.status, failed.json()["error"].clone()), (500, error));
+    // The likeliest token is in the prompt.
+    let mut penalised = ask("t5 t4");
+    penalised["repetition_penalty"] = json!(1e-39);
+    let refused = server.post("/v1/completions", &penalised);
+    assert_eq!((refused.status, &refused.json()["error"]["type"]), (400, &json!("invalid_request_error")));
+    penalised["stream"] = json!(true);
+    assert_eq!(server.post("/v1/completions", &penalised).status, 400);
+    assert_eq!(server.get("/health").status, 200);
+    assert_eq!(server.post("/v1/completions", &ask("t1")).json()["choices"][0]["text"], " t2 t3 t4");
 }
 
 #[test]

@@ -134,10 +134,10 @@ impl Talk {
         let prompt = tokenizer.encode(&prompt, SpecialTokens::AsWritten)?;
         let id = batch.add(&prompt, &self.request.numbered(self.answers))?;
         let bar = progress_bar("prompt", self.quiet);
-        let mut text = String::new();
+        let (mut text, mut failed, mut stepped) = (String::new(), None, Ok(true));
         self.last = None;
-        while self.last.is_none() && !interrupt.stops() {
-            batch.step(&mut |_, event| {
+        while self.last.is_none() && failed.is_none() && stepped.is_ok() && !interrupt.stops() {
+            stepped = batch.step(&mut |_, event| {
                 match event {
                     Event::Prompt { done, of } => bar.set_position((100 * done / of.max(1)) as u64),
                     Event::Text(piece) => {
@@ -146,16 +146,16 @@ impl Talk {
                         write(piece.text)?;
                     }
                     Event::Ended(generated) => self.last = Some(generated),
-                    // There is no grammar.
-                    Event::Failed(_) => {}
+                    Event::Failed(error) => failed = Some(error),
                 }
                 Ok(())
-            })?;
+            });
         }
         bar.finish_and_clear();
         batch.cancel(id);
+        stepped?;
         print("\n")?;
-        Ok(text)
+        failed.map_or(Ok(text), |error| Err(error.into()))
     }
 
     fn stats(&self) -> String {

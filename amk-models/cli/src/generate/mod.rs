@@ -136,7 +136,7 @@ impl Generate {
                         true => generate_on_device(&mut vm, tokenizer, &prompt.tokens, request, see)?,
                         false => generate(&mut vm, tokenizer, &prompt.tokens, request, see)?,
                     };
-                    texts.ended(number, generated)?;
+                    texts.ended(number, Ok(generated))?;
                 }
             }
         }
@@ -167,10 +167,10 @@ impl Generate {
                 Ok(())
             }
             Event::Text(piece) => texts.text(number, piece),
-            Event::Ended(generated) => texts.ended(number, generated),
+            Event::Ended(generated) => texts.ended(number, Ok(generated)),
             Event::Failed(error) => {
-                failed = Some((number, error));
-                Ok(())
+                failed.get_or_insert_with(|| (number, error.clone()));
+                texts.ended(number, Err(error))
             }
         })? {}
         match failed {

@@ -4,7 +4,7 @@ use super::prompts::Prompt;
 use crate::options::{DIM, paint, progress_bar, tell, write};
 use amk::rows::PoolSize;
 use amk_models::tokenizer::Tokenizer;
-use amk_run::sampler::Logprob;
+use amk_run::sampler::{Logprob, SamplerError};
 use amk_run::text::{Ended, Generated, Piece, Request};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
@@ -22,8 +22,8 @@ pub(super) struct Texts<'p> {
     shown: usize,
     /// Texts whose heading is there.
     headed: usize,
-    /// Texts that are not shown yet, and why they ended if they have.
-    kept: Vec<(String, Option<Generated>)>,
+    /// Texts that are not shown yet, and what became of them if they have ended.
+    kept: Vec<(String, Option<Result<Generated, SamplerError>>)>,
     /// The log-probabilities of the tokens of each text, where they are asked for.
     logprobs: Vec<Vec<Logprob>>,
     bar: Option<ProgressBar>,
@@ -77,20 +77,22 @@ impl<'p> Texts<'p> {
         Ok(())
     }
 
-    /// A text has ended.
-    pub(super) fn ended(&mut self, number: usize, generated: Generated) -> io::Result<()> {
-        self.kept[number].1 = Some(generated);
-        while let Some((text, generated)) = self.kept.get_mut(self.shown)
-            && let Some(generated) = generated.take()
+    /// A text has ended, or failed.
+    pub(super) fn ended(&mut self, number: usize, ended: Result<Generated, SamplerError>) -> io::Result<()> {
+        self.kept[number].1 = Some(ended);
+        while let Some((text, ended)) = self.kept.get_mut(self.shown)
+            && let Some(ended) = ended.take()
         {
             let text = core::mem::take(text);
             if self.json {
-                write(&format!("{}\n", self.line(self.shown, &text, &generated)))?;
+                write(&format!("{}\n", self.line(self.shown, &text, ended.as_ref())))?;
             } else {
                 self.begin()?;
                 write(&text)?;
                 write("\n")?;
-                self.tell(&summary(&generated, self.context));
+                if let Ok(generated) = &ended {
+                    self.tell(&summary(generated, self.context));
+                }
             }
             self.shown += 1;
         }
@@ -116,8 +118,15 @@ impl<'p> Texts<'p> {
         Ok(())
     }
 
-    fn line(&self, number: usize, text: &str, generated: &Generated) -> String {
+    fn line(&self, number: usize, text: &str, ended: Result<&Generated, &SamplerError>) -> String {
         let Prompt { text: prompt, .. } = &self.prompts[number];
+        let generated = match ended {
+            Ok(generated) => generated,
+            Err(error) => {
+                let error = error.to_string();
+                return json!({ "index": number, "prompt": prompt, "text": text, "error": error }).to_string();
+            }
+        };
         let ended = match generated.ended {
             Ended::StopToken | Ended::StopString | Ended::Grammar => "stop",
             Ended::MaxTokens | Ended::MaxTime | Ended::ContextFull => "length",

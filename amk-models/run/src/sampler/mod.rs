@@ -23,6 +23,7 @@ pub use logprobs::{Logprob, Logprobs};
 pub use stop::{StopStrings, Stopped};
 
 use crate::grammar::{Grammar, GrammarError};
+use amk::rows::LogitChange;
 use amk_models::checkpoint::GenerationDefaults;
 use candidates::Candidates;
 use changes::Changes;
@@ -129,6 +130,12 @@ pub enum SamplerError {
         /// The token.
         token: u32,
     },
+    /// The repetition penalty makes finite logits infinite.
+    #[error("a repetition penalty of {penalty:?} makes logits infinite; choose one nearer to 1")]
+    Penalty {
+        /// The penalty.
+        penalty: f32,
+    },
     /// The grammar allows no continuation of the text.
     #[error(transparent)]
     Grammar(#[from] GrammarError),
@@ -200,10 +207,13 @@ impl Sampler {
     ///
     /// # Errors
     /// [`SamplerError::NoFiniteLogit`], and [`SamplerError::InfiniteLogit`] for one above all
-    /// others; [`SamplerError::Grammar`].
+    /// others; [`SamplerError::Penalty`] and [`SamplerError::Grammar`].
     pub fn sample(&mut self, logits: &[f32], history: &[u32]) -> Result<u32, SamplerError> {
         self.change(logits, history)?;
-        let token = self.draw(if self.logits.is_empty() { logits } else { &self.logits })?;
+        let drawn = self.draw(if self.logits.is_empty() { logits } else { &self.logits });
+        let penalty = self.config.repetition_penalty;
+        let token =
+            drawn.map_err(|error| if self.overflows(logits) { SamplerError::Penalty { penalty } } else { error })?;
         self.step += 1;
         if let Some(grammar) = &mut self.grammar {
             grammar.take(token)?;
@@ -246,6 +256,12 @@ impl Sampler {
             Some(grammar) => Ok(grammar.mask(&mut self.logits)?),
             None => Ok(()),
         }
+    }
+
+    /// Whether a change makes a finite logit infinite.
+    fn overflows(&self, logits: &[f32]) -> bool {
+        let finite = |change: &LogitChange| Some(*logits.get(change.token.index())?).filter(|logit| logit.is_finite());
+        self.changes.iter().any(|change| finite(&change).is_some_and(|logit| !change.of(logit).is_finite()))
     }
 
     fn penalise(&mut self, history: &[u32]) {

@@ -212,6 +212,19 @@ fn an_infinite_logit_is_named() {
 }
 
 #[test]
+fn a_penalty_that_makes_logits_infinite_is_named() {
+    let sample = |penalty: f32, logits: &[f32]| {
+        let penalised = SamplerConfig { repetition_penalty: penalty, ..config(0.0) };
+        Sampler::new(penalised).unwrap().sample(logits, &[0, 1])
+    };
+    for (penalty, logits) in [(1e-39, [2.0, -1.0]), (f32::MAX, [-2.0, -3.0])] {
+        assert_eq!(sample(penalty, &logits), Err(SamplerError::Penalty { penalty }));
+    }
+    assert_eq!(sample(1e-39, &[f32::NAN; 2]), Err(SamplerError::NoFiniteLogit { count: 2 }));
+    assert_eq!(sample(f32::MAX, &[-2.0, 3.0]), Ok(1), "another token is left");
+}
+
+#[test]
 fn parameters_outside_their_range_are_refused() {
     let wrong = [
         SamplerConfig { temperature: -1.0, ..config(0.0) },
