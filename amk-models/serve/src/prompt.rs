@@ -77,3 +77,22 @@ impl Prompts<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn a_token_without_an_embedding_is_refused_as_text_and_as_a_number() {
+        let json = r#"{"version": "1.0", "added_tokens": [], "pre_tokenizer": {"type": "Whitespace"},
+            "model": {"type": "WordLevel", "vocab": {"a": 0, "b": 1, "c": 2}, "unk_token": "a"}}"#;
+        let mut tokenizer = Tokenizer::from_json(Path::new("tokenizer.json"), json.as_bytes()).unwrap();
+        tokenizer.limit_to_vocabulary(2);
+        let prompts = Prompts { tokenizer: &tokenizer, template: None };
+        let tokens = |field| prompts.tokens("prompt", field).map_err(|error| error.json()["error"]["message"].clone());
+        assert_eq!(tokens(PromptField::Tokens(vec![0, 1])), Ok(vec![vec![0, 1]]));
+        assert_eq!(tokens(PromptField::Tokens(vec![0, 2])), Err("token 2 is outside the vocabulary of 2".into()));
+        assert!(tokens(PromptField::Text("c".to_owned())).is_err());
+    }
+}

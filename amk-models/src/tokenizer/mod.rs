@@ -106,7 +106,8 @@ impl Tokenizer {
         Self { tokens: inner.get_vocab_size(true), inner: Arc::new(inner), vocab_size: None }
     }
 
-    /// Refuses to encode tokens from `vocab_size` up, for which the model has no embedding.
+    /// Refuses to encode tokens from `vocab_size` up, for which the model has no embedding, and
+    /// counts them no longer.
     pub fn limit_to_vocabulary(&mut self, vocab_size: usize) {
         self.vocab_size = Some(vocab_size);
     }
@@ -184,9 +185,10 @@ impl Tokenizer {
         added.into_iter().filter(|(_, token)| token.special).map(|(id, _)| id).collect()
     }
 
-    /// Number of tokens, special ones included.
+    /// Number of tokens, special ones included, without those from the number on to which
+    /// [`Self::limit_to_vocabulary`] limits them.
     pub fn token_count(&self) -> usize {
-        self.tokens
+        self.vocab_size.map_or(self.tokens, |vocab_size| self.tokens.min(vocab_size))
     }
 }
 
