@@ -175,13 +175,16 @@ impl Engine {
         &self.counters
     }
 
-    /// Submits texts, each after its prompt. Dropping the receiver cancels them.
+    /// Submits `count` texts, each after its prompt. Dropping the receiver cancels them.
     ///
     /// # Errors
-    /// [`EngineError::Busy`] and [`EngineError::Stopped`]; more texts than could ever be open.
-    /// Errors of a single text are sent with it.
-    pub(crate) fn submit(&self, texts: Vec<(Vec<u32>, Request)>) -> Result<UnboundedReceiver<Numbered>, EngineError> {
-        let count = texts.len();
+    /// [`EngineError::Busy`] and [`EngineError::Stopped`]; more texts than could ever be open, of
+    /// which none is made. Errors of a single text are sent with it.
+    pub(crate) fn submit(
+        &self,
+        count: usize,
+        texts: impl Iterator<Item = (Vec<u32>, Request)>,
+    ) -> Result<UnboundedReceiver<Numbered>, EngineError> {
         if count > self.most {
             let most = self.most;
             return Err(EngineError::Refused(format!("the request is for {count} texts, but the server takes {most}")));
@@ -194,7 +197,7 @@ impl Engine {
         let places: Vec<Place> = (0..count).map(|_| Place(Arc::clone(&self.counters))).collect();
         let (reply, receive) = unbounded_channel();
         let submission = self.submissions.fetch_add(1, Relaxed);
-        for (number, ((prompt, request), place)) in texts.into_iter().zip(places).enumerate() {
+        for (number, ((prompt, request), place)) in texts.zip(places).enumerate() {
             let client = Client { number, reply: reply.clone(), _place: place };
             if self.jobs.send(Job { submission, prompt, request, client }).is_err() {
                 let why = self.counters.failed.get().cloned().unwrap_or_default();
@@ -323,5 +326,19 @@ impl<'t, V: RowVm> Writer<'t, V> {
     fn fail(self, why: &EngineError) {
         send_all(&self.outgoing);
         self.clients.into_values().for_each(|client| client.last(Err(why.clone())).send());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_text_is_made_of_more_than_can_be_open() {
+        let (jobs, _open) = channel();
+        let engine = Engine { jobs, submissions: Arc::default(), most: 8, counters: Arc::default() };
+        let refused = engine.submit(usize::MAX, std::iter::from_fn(|| unreachable!("a text is made")));
+        let why = format!("the request is for {} texts, but the server takes 8", usize::MAX);
+        assert_eq!(refused.err(), Some(EngineError::Refused(why)));
     }
 }

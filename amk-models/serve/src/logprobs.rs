@@ -16,8 +16,10 @@ const LOWEST: f64 = -9999.0;
 pub(crate) struct LogprobsForm {
     pub(crate) form: Form,
     pub(crate) tokenizer: Arc<Tokenizer>,
-    /// Characters of the prompt of each text.
+    /// Characters of each prompt.
     pub(crate) prompts: Vec<usize>,
+    /// Texts of each prompt.
+    pub(crate) choices: usize,
 }
 
 impl LogprobsForm {
@@ -29,7 +31,7 @@ impl LogprobsForm {
                 json!({ "content": content, "refusal": null })
             }
             Form::Completion => {
-                let before = self.prompts.get(index).copied().unwrap_or_default();
+                let before = self.prompts.get(index / self.choices).copied().unwrap_or_default();
                 let chosen = || tokens.iter().map(|token| token.logprobs.chosen);
                 json!({
                     "tokens": chosen().map(|chosen| self.name(chosen)).collect::<Vec<_>>(),
@@ -106,7 +108,7 @@ mod tests {
             "model": { "type": "WordLevel", "vocab": { "\u{120}\u{e2}": 0, "\u{124}\u{ac}": 1 }, "unk_token": "" },
         });
         let tokenizer = Tokenizer::from_json(Path::new("tokenizer.json"), json.to_string().as_bytes()).unwrap();
-        LogprobsForm { form, tokenizer: Arc::new(tokenizer), prompts: vec![3] }
+        LogprobsForm { form, tokenizer: Arc::new(tokenizer), prompts: vec![3], choices: 1 }
     }
 
     fn tokens() -> [PlacedLogprobs; 2] {

@@ -296,12 +296,12 @@ impl Shared {
     }
 
     /// The way to write the log-probabilities of texts after their prompts.
-    fn logprobs(&self, form: Form, texts: &[(Vec<u32>, Request)]) -> Result<LogprobsForm, ApiError> {
+    fn logprobs(&self, form: Form, prompts: &[Vec<u32>], choices: usize) -> Result<LogprobsForm, ApiError> {
         let tokenizer = Arc::clone(&self.served.tokenizer);
         let of_tokenizer = |error: TokenizerError| ApiError::invalid("prompt", error.to_string());
-        let characters = |prompt: &[u32]| Ok(tokenizer.decode(prompt).map_err(of_tokenizer)?.chars().count());
-        let prompts = texts.iter().map(|(prompt, _)| characters(prompt)).collect::<Result<_, ApiError>>()?;
-        Ok(LogprobsForm { form, tokenizer, prompts })
+        let characters = |prompt: &Vec<u32>| Ok(tokenizer.decode(prompt).map_err(of_tokenizer)?.chars().count());
+        let prompts = prompts.iter().map(characters).collect::<Result<_, ApiError>>()?;
+        Ok(LogprobsForm { form, tokenizer, prompts, choices })
     }
 
     /// Compiles a language on a separate thread, because it may take some time.
@@ -353,15 +353,11 @@ impl Shared {
         if let Some(language) = language {
             own.grammar = Some(self.grammar(language, asked, tools.as_ref()).await?);
         }
-        let texts: Vec<(Vec<u32>, Request)> = prompts
-            .into_iter()
-            .flat_map(|prompt| std::iter::repeat_n(prompt, choices))
-            .zip(0..)
-            .map(|(prompt, number)| (prompt, own.numbered(number)))
-            .collect();
-        let count = texts.len();
-        let logprobs = own.logprobs.map(|_| self.logprobs(form, &texts)).transpose()?;
-        let pieces = self.engine.submit(texts)?;
+        let logprobs = own.logprobs.map(|_| self.logprobs(form, &prompts, choices)).transpose()?;
+        let count = prompts.len().saturating_mul(choices);
+        let texts = prompts.into_iter().flat_map(|prompt| std::iter::repeat_n(prompt, choices));
+        let texts = texts.zip(0..).map(|(prompt, number)| (prompt, own.numbered(number)));
+        let pieces = self.engine.submit(count, texts)?;
         let kind = if form == Form::Chat { "chatcmpl" } else { "cmpl" };
         let id = format!("{kind}-{}", self.number());
         let sends_usage = request.streams_usage();
