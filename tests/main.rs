@@ -39,6 +39,7 @@ mod row_choices;
 mod rows;
 mod schedules;
 mod search;
+mod session_models;
 mod sessions;
 mod snapshots;
 mod soundness;
