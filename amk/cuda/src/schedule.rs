@@ -24,6 +24,16 @@ pub enum ScheduleError {
         /// The GPU.
         target: &'static str,
     },
+    /// A block has too little shared memory for the shortest ring.
+    #[error("{target} has {found} KiB of shared memory for a worker; such steps need {needed} KiB")]
+    Memory {
+        /// KiB that a block of the GPU can have.
+        found: u32,
+        /// KiB of the shortest ring and of what the steps need beside it.
+        needed: u32,
+        /// The GPU.
+        target: &'static str,
+    },
     /// A run is not an even number of blocks: a slot of the ring would cross its end.
     #[error("the schedule's `run` is {0}; it must be even")]
     OddRun(u32),
@@ -123,6 +133,10 @@ impl GpuTarget {
                 least = WIDE_SLOTS;
             }
             let most = most.min(most_here);
+            if field == "ring.slots" && most < least {
+                let (found, needed) = (self.shared_bytes >> 10, least_memory(rows, least).div_ceil(1 << 10));
+                return Err(ScheduleError::Memory { found, needed, target: self.name });
+            }
             if !(least..=most).contains(&found) {
                 return Err(ScheduleError::Range { field, found, least, most, target: self.name });
             }
@@ -180,6 +194,13 @@ impl GpuTarget {
     }
 }
 
+/// The bytes of shared memory with which narrow steps of up to `rows` rows have a ring of `slots`
+/// slots, at most [`SHORT_RING`]; 0 rows: a step is one call of the function.
+fn least_memory(rows: u32, slots: u32) -> u32 {
+    let outside = if rows == 0 { SHARED_OUTSIDE_RING } else { SHARED_OUTSIDE_ROWS };
+    outside + row_scratch(rows, SHORT_RING) + slots * CHUNK
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::target::TARGETS;
@@ -213,6 +234,23 @@ mod tests {
         assert!(target.check(&flying).is_err());
         assert_eq!(target.check(&Schedule { run: 3, ..own.clone() }), Err(ScheduleError::OddRun(3)));
         assert!(target.check(&Schedule { workers: 143, ..own.clone() }).is_err());
+    }
+
+    #[test]
+    fn gpus_without_memory_for_a_ring_are_refused_with_what_is_needed() {
+        let with = |kib: u32| GpuTarget { name: "small", shared_bytes: kib << 10, ..TARGETS[0] };
+        for rows in [0, 1, NARROW_ROWS] {
+            let own = |target: &GpuTarget| if rows == 0 { target.schedule() } else { target.row_schedule(rows) };
+            let of = |kib: u32| {
+                let target = GpuTarget { ring: Ring { slots: 2, ..TARGETS[0].ring }, ..with(kib) };
+                target.check(&own(&target))
+            };
+            let needed = least_memory(rows, SHORT_RING).div_ceil(1 << 10);
+            for found in [0, 48, 64, needed - 1] {
+                assert_eq!(of(found), Err(ScheduleError::Memory { found, needed, target: "small" }), "{rows} rows");
+            }
+            assert_eq!(of(needed), Ok(()), "{rows} rows");
+        }
     }
 
     #[test]
