@@ -111,10 +111,10 @@ impl GpuTarget {
     /// The refused GPU, or `None` if the device is unknown.
     pub fn of_device(device: &str) -> Result<&'static Self, Option<Refused>> {
         let device = device.to_lowercase();
-        if let Some(refused) = REFUSED.iter().find(|refused| device.contains(refused.device)) {
+        if let Some(refused) = REFUSED.iter().find(|refused| is_named(&device, refused.device)) {
             return Err(Some(*refused));
         }
-        TARGETS.iter().find(|target| device.contains(target.device)).ok_or(None)
+        TARGETS.iter().find(|target| is_named(&device, target.device)).ok_or(None)
     }
 
     /// Returns the GPU's default schedule, for functions without a tuned one.
@@ -138,6 +138,12 @@ impl GpuTarget {
     }
 }
 
+/// Whether a device's lower-case name contains a part, which no digit follows: an L40 is not an L4.
+fn is_named(device: &str, part: &str) -> bool {
+    let mut rests = device.match_indices(part).map(|(at, part)| &device[at + part.len()..]);
+    rests.any(|rest| !rest.starts_with(|next: char| next.is_ascii_digit()))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,5 +157,7 @@ mod tests {
         assert_eq!(name("NVIDIA GeForce RTX 4090"), Ok("rtx4090"));
         assert_eq!(name("Tesla T4").unwrap_err().map(|refused| refused.name), Some("t4"));
         assert_eq!(name("NVIDIA Imaginary"), Err(None));
+        assert_eq!(["NVIDIA L40", "NVIDIA RTX A1000", "NVIDIA L4000"].map(name), [Err(None); 3]);
+        assert_eq!(["NVIDIA GH200 480GB", "NVIDIA A100X"].map(name), [Ok("h200"), Ok("a100")]);
     }
 }
