@@ -14,6 +14,7 @@ use crate::image::in_blocks;
 use amk::ir::schedule::Schedule;
 use amk::ir::verify::verify;
 use amk::ir::{DType, TaskId};
+use amk_cuda::plan::Plan;
 use amk_cuda::{
     CudaError, Faults, GpuTarget, Image, Precision, RunOptions, TARGETS, VmOptions, nvrtc, plan_for, source,
 };
@@ -33,7 +34,7 @@ fn target(name: &str) -> &'static GpuTarget {
     TARGETS.iter().find(|target| target.name == name).expect("the target should have a record")
 }
 
-fn plan_of(family: &str, instance: &str, target: &GpuTarget) -> amk_cuda::plan::Plan {
+fn plan_of(family: &str, instance: &str, target: &GpuTarget) -> Plan {
     let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
     let instance = kernel.instance(instance).expect("the instance");
     plan_for(kernel, instance, &target.schedule(), Precision::default()).expect("it should be planned")
@@ -179,6 +180,40 @@ fn the_longest_steps_are_planned_for_any_number_of_workers() {
     let schedule = Schedule { workers: 15, ..target("h200").row_schedule(2048) };
     let error = plan_for(kernel, instance, &schedule, Precision::default()).expect_err("too few workers");
     assert!(error.to_string().contains("16 blocks of 128 rows are too many for 15 workers"), "{error}");
+}
+
+/// The plan of one layer of a Llama with other dims, for so few workers that each has a large part.
+fn plan_by(workers: u32, dims: &[(&str, u32)]) -> Result<Plan, CudaError> {
+    let kernel = FAMILIES.iter().find(|known| known.name == "llama").expect("the family").kernel;
+    let mut instance = kernel.instance("llama_3_2_1b").expect("the instance").clone();
+    instance.dims.extend(dims.iter().chain(&[("LAYERS", 1)]).map(|&(name, value)| (name.to_owned(), value)));
+    plan_for(kernel, &instance, &Schedule { workers, ..target("h200").schedule() }, Precision::default())
+}
+
+#[test]
+fn tasks_with_more_rows_or_bytes_than_a_record_can_state_are_refused() {
+    let wide = [("VOCAB", 256_000), ("HIDDEN", 12_288)];
+    let long = [("VOCAB", 1_000_003), ("HIDDEN", 128)];
+    for (dims, part) in [(wide, "256000 rows of 6000 MiB"), (long, "1000003 rows of 244 MiB")] {
+        let refused = plan_by(1, &dims).expect_err("a task that is too large").to_string();
+        let expected =
+            format!("with `workers` = 1 a task has {part}; up to 524280 rows and 4095 MiB fit in one, at `head`");
+        assert!(refused.contains(&expected), "{refused}");
+        let plan = plan_by(2, &dims).expect("a plan");
+        let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
+        Image::build(&verified, &plan).expect("the image should be the program");
+    }
+}
+
+/// The states of generic tasks: seven workers are too few for the fused attention of eight key
+/// heads.
+#[test]
+fn states_are_as_large_as_tiles_can_address() {
+    let plan = plan_by(7, &[("CONTEXT", 1 << 24)]).expect("a plan");
+    let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
+    Image::build(&verified, &plan).expect("the image should be the program");
+    let refused = plan_by(7, &[("CONTEXT", 1 << 26)]).expect_err("a head of 2^32 elements").to_string();
+    assert!(refused.contains("is [8, 67108864, 64], too large to be addressed"), "{refused}");
 }
 
 /// Steps of several rows have their registers filled: a pointer to a row's residual, in code that

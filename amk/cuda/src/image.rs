@@ -10,8 +10,8 @@ mod tile;
 
 pub use abi::Record;
 pub use encode::Encoder;
-pub(crate) use tile::GenericTask;
 pub use tile::Plain;
+pub(crate) use tile::{GenericTask, has_strides};
 
 use super::error::CudaError;
 use super::pages::Pools;

@@ -196,6 +196,18 @@ fn shape(plan: &Plan, operand: &Operand) -> Vec<u32> {
     shape
 }
 
+/// Returns the distance in elements between neighbours of each dimension; `None` if a word is too
+/// small for one.
+fn strides(shape: &[u32]) -> Option<Vec<u32>> {
+    let inner = (1..=shape.len()).map(|d| &shape[d..]);
+    inner.map(|inner| inner.iter().try_fold(1u32, |len, &extent| len.checked_mul(extent))).collect()
+}
+
+/// Whether the words of a tile can state the distances between an operand's elements.
+pub(crate) fn has_strides(plan: &Plan, operand: &Operand) -> bool {
+    strides(&shape(plan, operand)).is_some()
+}
+
 /// A tile as the words of the arguments.
 fn words(tile: &TileWords) -> [u32; OPERAND_WORDS as usize] {
     let mut words = [0; OPERAND_WORDS as usize];
@@ -211,12 +223,10 @@ fn words(tile: &TileWords) -> [u32; OPERAND_WORDS as usize] {
 fn tile((kind, at): (u32, u64), shape: &[u32], region: &Region) -> TileWords {
     let mut tile = TileWords { at_low: at as u32, at_high: (at >> 32) as u32, ..TileWords::default() };
     tile.form = kind | (shape.len() as u32) << 8;
-    let mut stride = 1;
-    for (d, (interval, &extent)) in region.intervals().iter().zip(shape).enumerate().rev() {
+    for (d, (interval, stride)) in region.intervals().iter().zip(strides(shape).unwrap_or_default()).enumerate() {
         tile.form |= u32::from(interval.lo.pos) << (16 + d) | u32::from(interval.hi.pos) << (20 + d);
         tile.form |= u32::from(interval.lo.behind) << (24 + d) | u32::from(interval.hi.behind) << (28 + d);
         (tile.lo[d], tile.hi[d], tile.stride[d]) = (interval.lo.base, interval.hi.base, stride);
-        stride *= extent;
     }
     tile.outermost = shape.first().copied().unwrap_or(0);
     tile

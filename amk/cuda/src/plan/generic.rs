@@ -8,7 +8,7 @@ use super::operand::read;
 use super::phase::same;
 use super::planner::Planner;
 use super::{Phase, PhaseKind, Plan, TaskCalls, UNIT, Unsupported, Work};
-use crate::image::{Encoder, GenericTask, Record};
+use crate::image::{Encoder, GenericTask, Record, has_strides};
 use crate::stream::Stream;
 use crate::tape::Piece;
 use amk::registry::Registry;
@@ -385,7 +385,12 @@ impl Planner<'_> {
             (BufferKind::Weight, DType::F32 | DType::BF16) | (BufferKind::Input, DType::F32) => self.known(id),
             (_, dtype) => return Err(Unsupported::at(self.flow, at, format!("`{}` is {dtype:?}", tensor.name))),
         };
-        Ok(Operand { buffer, region, access, early: tensor.kind == BufferKind::Weight, routed: None })
+        let operand = Operand { buffer, region, access, early: tensor.kind == BufferKind::Weight, routed: None };
+        if !has_strides(&self.plan, &operand) {
+            let what = format!("`{}` is {:?}, too large to be addressed", tensor.name, tensor.shape);
+            return Err(Unsupported::at(self.flow, at, what));
+        }
+        Ok(operand)
     }
 
     /// Why a call that uses a state runs by its generic body, where more is known than that no

@@ -281,6 +281,26 @@ impl Plan {
         pieces.iter().all(|&pieces| pieces >= MOST_RING_SLOTS)
     }
 
+    /// Checks that a record can state the rows of each task, and its bytes of the tape.
+    ///
+    /// # Errors
+    /// The phase of the first task that is too large.
+    fn check_sizes(&self) -> Result<(), Unsupported> {
+        const MOST_ROWS: u32 = u16::MAX as u32 * UNIT;
+        for (phase, _, work) in &self.tasks {
+            let kind = self.phases[*phase].kind();
+            let (own, bytes) = kind.piece(self, work).map_or((0, 0), |piece| (piece.rows(), piece.bytes()));
+            let rows = work.elements().map_or(own, |elements| own.max(elements.end - elements.start));
+            if rows > MOST_ROWS || bytes > u64::from(u32::MAX) {
+                let workers = self.schedule.workers;
+                let most = format!("up to {MOST_ROWS} rows and 4095 MiB fit in one");
+                let what = format!("with `workers` = {workers} a task has {rows} rows of {} MiB; {most}", bytes >> 20);
+                return Err(Unsupported { what, at: kind.label() });
+            }
+        }
+        Ok(())
+    }
+
     /// The shape of a buffer of the program.
     pub fn shape(&self, buffer: BufferId) -> &[u32] {
         self.program.buffers.get(buffer.index()).map_or(&[], |buffer| &buffer.shape)

@@ -103,6 +103,7 @@ impl<'a> Planner<'a> {
             false => sampling.plan(&mut planner),
         }
         planner.plan.program.queues = Queues::Static(planner.queues);
+        planner.plan.check_sizes()?;
         Ok(planner.plan)
     }
 
