@@ -14,7 +14,7 @@ use crate::image::in_blocks;
 use amk::ir::schedule::Schedule;
 use amk::ir::verify::verify;
 use amk::ir::{DType, TaskId};
-use amk_cuda::plan::Plan;
+use amk_cuda::plan::{Plan, lines};
 use amk_cuda::{
     CudaError, Faults, GpuTarget, Image, Precision, RunOptions, TARGETS, VmOptions, nvrtc, plan_for, source,
 };
@@ -214,6 +214,27 @@ fn states_are_as_large_as_tiles_can_address() {
     Image::build(&verified, &plan).expect("the image should be the program");
     let refused = plan_by(7, &[("CONTEXT", 1 << 26)]).expect_err("a head of 2^32 elements").to_string();
     assert!(refused.contains("is [8, 67108864, 64], too large to be addressed"), "{refused}");
+}
+
+#[test]
+fn what_too_few_workers_or_too_wide_steps_rule_out_is_named() {
+    let kernel = |name: &str| FAMILIES.iter().find(|known| known.name == name).expect("the family").kernel;
+    for (family, instance, target, workers, most, has) in [
+        ("llama", "llama_3_1_8b", target("l4"), 58, 3712, 4096),
+        ("gemma2", "gemma_2_9b", target("h200"), 50, 3200, 3584),
+    ] {
+        let instance = kernel(family).instance(instance).expect("the instance");
+        let schedule = Schedule { workers, ..target.row_schedule(8) };
+        let plan = plan_for(kernel(family), instance, &schedule, Precision::default()).expect("a plan");
+        let because = format!("its residual has {has} elements, and {workers} workers hold up to {most}");
+        let lines = lines(&plan.missed);
+        assert!(lines.iter().any(|line| line.starts_with("`add` runs") && line.contains(&because)), "{lines:?}");
+    }
+    let mut instance = kernel("gemma2").instance("gemma_2_9b").expect("the instance").clone();
+    instance.dims.extend([("FFN".to_owned(), 36864), ("LAYERS".to_owned(), 2)]);
+    let refused = plan_for(kernel("gemma2"), &instance, &target("h200").row_schedule(24), Precision::default());
+    let refused = refused.expect_err("too many passes").to_string();
+    assert!(refused.contains("a row of weights has 36864 elements, and steps of over 8 rows take 32768"), "{refused}");
 }
 
 /// Steps of several rows have their registers filled: a pointer to a row's residual, in code that

@@ -4,7 +4,6 @@
 
 use crate::abi::{BLOCK_ROWS, most_own_rows};
 use amk::ir::schedule::Schedule;
-use amk_cuda::image::abi::UNIT;
 use amk_cuda::image::decode::{Places, Refusal};
 use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{Block, Plan, Planner, Unsupported, Work, even};
@@ -110,13 +109,14 @@ pub(super) fn encode(
     (pieces.len() as u32 | before << 16, at)
 }
 
-/// Whether workers can hold the residual, `len` rows of the model: each its part of them for all
-/// rows of a step, or, if the workers are divided among blocks of rows, for the rows of its block.
-pub(crate) fn can_hold(len: u32, schedule: &Schedule) -> bool {
-    let most = schedule.rows.map(|rows| rows.most);
-    let part = |workers: u32| (len / UNIT).div_ceil(workers.max(1)) * UNIT;
-    part(schedule.workers) <= most_own_rows(most)
-        && part(schedule.workers / blocks(most)) <= most_own_rows(most) * blocks(most)
+/// The reason why the workers cannot hold the residual, `len` rows of the model, if so: each holds
+/// its part of them for all rows of a step, or, if the workers are divided among blocks of rows,
+/// for the rows of its block.
+pub(crate) fn unheld(len: u32, schedule: &Schedule) -> Option<String> {
+    let (rows, workers) = (schedule.rows.map(|rows| rows.most), schedule.workers);
+    let blocks = blocks(rows);
+    let most = workers.min((workers / blocks).max(1) * blocks) * most_own_rows(rows);
+    (len > most).then(|| format!("its residual has {len} elements, and {workers} workers hold up to {most}"))
 }
 
 /// Checks that a worker can hold `len` rows of the residual, for the rows of the step that a record

@@ -4,13 +4,13 @@ use super::layout::cut;
 use super::pointwise::Function;
 use super::tile::TileKind;
 use super::{blocks, phase, pointwise};
-use crate::abi::{GEMV_INPUT_BIT, GEMV_TILE_BIT, TILE_K, WIDE_PASSES};
+use crate::abi::{GEMV_INPUT_BIT, GEMV_TILE_BIT, MOST_DEPTH, TILE_K, WIDE_PASSES};
 use crate::fused::Decoder;
 use crate::residual;
 use amk::ir::TensorId;
 use amk::ir::program::BufferKind;
 use amk_cuda::Extensions;
-use amk_cuda::image::abi::{NARROW_ROWS, UNIT};
+use amk_cuda::image::abi::{NARROW_ROWS, UNIT, WARPS};
 use amk_cuda::plan::{Flow, FusedGroup, Grouping, Planner, Unsupported};
 use amk_cuda::set::Fusion;
 
@@ -127,7 +127,9 @@ impl FusedGroup for Product {
         }
         blocks::check(planner, self.calls[0])?;
         if planner.plan.is_wide() && cut(self.k).1 > WIDE_PASSES {
-            let what = format!("rows of {} elements in steps of over {NARROW_ROWS} rows", self.k);
+            let most = WIDE_PASSES * MOST_DEPTH * WARPS * TILE_K;
+            let what =
+                format!("a row of weights has {} elements, and steps of over {NARROW_ROWS} rows take {most}", self.k);
             return Err(Unsupported::at(planner.flow, self.calls[0], what));
         }
         phase::plan(self, planner);
@@ -214,13 +216,12 @@ impl<'a> Products<'_, 'a> {
             None => Some(added),
         };
         let Some(linear) = y.and_then(|y| self.linear(y)).filter(|linear| linear.whole) else { return };
-        let rows = self.flow().shape(linear.weight)[0];
         let values = [before, after].map(|value| self.flow().kind(value));
-        let fits = self.flow().only_for(added, at)
-            && blocks::can_hold(rows, self.0.schedule)
-            && values == [BufferKind::Activation; 2];
-        if !fits {
+        if !self.flow().only_for(added, at) || values != [BufferKind::Activation; 2] {
             return;
+        }
+        if let Some(because) = blocks::unheld(self.flow().shape(linear.weight)[0], self.0.schedule) {
+            return self.0.refuse(at, because);
         }
         let of = function.as_ref().map(|&(of, _)| of);
         let Some(function) = function.map_or(Some(0), |(_, function)| self.number(function)) else { return };

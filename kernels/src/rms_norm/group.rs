@@ -2,7 +2,7 @@
 
 use super::phase::{self, Norm, NormBy, NormOutput};
 use crate::fused::Decoder;
-use crate::linear::blocks::{can_hold, works};
+use crate::linear::blocks::{unheld, works};
 use crate::linear::group::{Delivered, Product};
 use crate::residual;
 use amk::ir::program::BufferKind;
@@ -103,8 +103,9 @@ fn normed_residual(grouping: &Grouping<'_>, at: usize) -> Option<NormedResidual>
     let norm = flow.made_by(normed, "amk_kernels::rms_norm").filter(|&norm| fits(norm) && flow.only_for(normed, at))?;
     let (value, weight) = (flow.operand(norm, 0)?, flow.operand(norm, 1)?);
     let rows = flow.shape(after)[0];
-    if !rows.is_multiple_of(32) || !can_hold(rows, grouping.schedule) {
-        grouping.refuse(norm, format!("{rows} elements are not whole packets, or more than the workers hold"));
+    let part = (!rows.is_multiple_of(32)).then(|| format!("its {rows} elements are not whole packets"));
+    if let Some(because) = part.or_else(|| unheld(rows, grouping.schedule)) {
+        [at, norm].into_iter().for_each(|call| grouping.refuse(call, &because[..]));
         return None;
     }
     if flow.float(norm) != grouping.shared.get::<Decoder>().map(|decoder| decoder.eps) {
