@@ -44,7 +44,7 @@ pub(crate) fn tiny() -> Dims {
 pub(crate) fn sized(family: Family, dims: &Dims) -> Dims {
     let further = self::dims(&[("WINDOW", 50), ("TAPS", 3)]);
     let graph = family.kernel.graph().expect("a graph");
-    dims.clone().into_iter().chain(further).filter(|(name, _)| graph.dims.contains(name)).collect()
+    further.into_iter().chain(dims.clone()).filter(|(name, _)| graph.dims.contains(name)).collect()
 }
 
 /// Six workers, three splits of a key head's cache, in runs of two blocks: the first split ends at
@@ -599,6 +599,55 @@ proptest! {
         let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
         prop_assert!(Image::build(&verified, &plan).is_ok());
         let logits = in_any_order(&decoder, &plan, &[Mode::Shuffled { seed }]);
+        if f32 {
+            let function = decoder.eager();
+            prop_assert_eq!(bits(&logits[..function.len()]), bits(&function), "nothing is rounded");
+        } else {
+            let error = error(&decoder, &logits);
+            prop_assert!(error < MOST_DEVIATIONS, "{} deviations", error);
+        }
+    }
+
+    /// With sizes that no model has, so that some calls are fused, and the others generic.
+    #[test]
+    fn random_decoders_of_every_family_with_odd_sizes(
+        family in 0..FAMILIES.len(),
+        (workers, run, splits) in (1..40u32, prop_oneof![Just(2u32), Just(4), Just(6)], 1..40u32),
+        (late, split_k, exchange) in (
+            0..64u32, 0..3u32,
+            prop_oneof![Just(ExchangeBy::Packets), Just(ExchangeBy::Counters), Just(ExchangeBy::Barrier)],
+        ),
+        (f32, cache) in (prop::bool::weighted(0.1), prop_oneof![3 => Just(None), 1 => Just(Some(DType::E4M3))]),
+        (kv_heads, group) in (1..5u32, 1..17u32),
+        head in prop::sample::select(vec![16u32, 32, 40, 48, 64, 80, 96, 112, 128, 256]),
+        turned in 1..5u32,
+        (hidden, ffn, vocab, layers) in (1..10u32, 1..300u32, 1..200u32, 1..3u32),
+        (whole, window, taps, seed) in (prop::bool::weighted(0.7), 1..120u32, 2..5u32, any::<u64>()),
+    ) {
+        let (hidden, ffn) = if whole { (hidden * 32, ffn.next_multiple_of(32)) } else { (hidden * 20, ffn) };
+        let (kv_heads, group) = (kv_heads, group.min((1024 / head / kv_heads).max(1)));
+        let dims = dims(&[
+            ("VOCAB", vocab), ("HIDDEN", hidden), ("LAYERS", layers), ("HEADS", kv_heads * group),
+            ("KV_HEADS", kv_heads), ("HEAD_DIM", head), ("ROTARY", head / 4 * turned.min(4)), ("FFN", ffn),
+            ("WINDOW", window), ("TAPS", taps), ("CONTEXT", 150),
+        ]);
+        let family = FAMILIES[family];
+        let schedule = Schedule { workers, run, splits, late, split_k, exchange, cache, ..schedule() };
+        let precision = if f32 { Precision::F32 } else { Precision::BF16 };
+        let mut decoder = Decoder::new(family, sized(family, &dims), schedule, 70, seed).expect("a decoder");
+        let plan = match decoder.plan(precision) {
+            Ok(plan) => plan,
+            Err(error) => {
+                let refused = Chain(&error).to_string();
+                prop_assert!(cache.is_some() && refused.contains("is kept in e4m3"), "{}", refused);
+                return Ok(());
+            }
+        };
+        let generic = plan.phases.iter().filter(|phase| phase.generic().is_some()).count();
+        println!("{} {dims:?} {precision:?}: {generic} of {} phases generic", family.name, plan.phases.len());
+        let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{rejected}"));
+        prop_assert!(Image::build(&verified, &plan).is_ok());
+        let logits = in_any_order(&decoder, &plan, &[Mode::Shuffled { seed }, Mode::Delayed { seed }]);
         if f32 {
             let function = decoder.eager();
             prop_assert_eq!(bits(&logits[..function.len()]), bits(&function), "nothing is rounded");
