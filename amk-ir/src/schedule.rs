@@ -140,7 +140,7 @@ impl ExchangeBy {
 
 /// The tile of an op's grid variable.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "lowercase", from = "partial::AnyTile")]
 pub enum Tile {
     /// Elements a tile; must divide the extent.
     Size(u32),
@@ -167,6 +167,7 @@ pub enum QueuePolicy {
 pub enum Assign {
     /// Tile `i` goes to worker `i mod workers`.
     #[default]
+    #[serde(alias = "round_robin")]
     RoundRobin,
     /// Each task goes to the worker with the fewest bytes so far.
     Balanced,
