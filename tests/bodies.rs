@@ -25,7 +25,9 @@ fn code_with(first: &str, files: &[&str]) -> String {
     let rotation = |text: String| text.split("// Lists the rows").next().unwrap_or_default().to_owned();
     let bodies: String = files.iter().map(|file| rotation(native::text(file))).collect();
     let (abi, copies) = (source::registered_abi(), linear("copies"));
-    format!("{abi}{copies}struct Kept {{\n{kept}}};\n#include \"shared.h\"\n{places}{first}{bodies}")
+    format!(
+        "{abi}{copies}#define AMK_PASSES 1\nstruct Kept {{\n{kept}}};\n#include \"shared.h\"\n{places}{first}{bodies}"
+    )
 }
 
 /// The text of a file of projections.

@@ -30,7 +30,6 @@ fn h200() -> &'static GpuTarget {
     TARGETS.iter().find(|target| target.name == "h200").expect("a record")
 }
 
-/// A decoder of two layers, with three splits of 128 positions.
 /// The schedule of steps of so many rows, which are narrow where they may be.
 fn row_schedule(target: &GpuTarget, rows: u32) -> Schedule {
     let exchange = (rows <= 16).then_some(ExchangeBy::Packets);
@@ -38,6 +37,7 @@ fn row_schedule(target: &GpuTarget, rows: u32) -> Schedule {
     target.complete(&PartialSchedule { rows, exchange, ..PartialSchedule::default() })
 }
 
+/// A decoder of two layers, with three splits of 128 positions.
 fn decoder((family, dims): (Family, BTreeMap<String, u32>), rows: u32, workers: u32, steps: u32) -> Decoder {
     let schedule = Schedule { workers, run: 2, ..row_schedule(h200(), rows) };
     Decoder::new(family, dims, schedule, steps, 3).expect("a decoder")
@@ -583,6 +583,23 @@ fn code_for_rows_compiles_for_every_architecture() {
                 if !compiles(target, model, rows, &[]) {
                     return;
                 }
+            }
+        }
+    }
+}
+
+/// `down` of Gemma 2 27B takes 18 passes over its columns, and fits the smallest memory as well.
+#[test]
+fn wide_steps_of_long_rows_are_planned_and_compile() {
+    let model = ("gemma2", "gemma_2_27b");
+    let (kernel, instance) = declared(model);
+    for target in TARGETS.iter().filter(|target| ["h200", "l40s"].contains(&target.name)) {
+        for rows in [24, 512] {
+            let schedule = row_schedule(target, rows);
+            let plan = amk_cuda::plan_for(kernel, &instance, &schedule, Precision::default()).expect("a plan");
+            check_image(&plan, &format!("{} {rows}", target.name));
+            if !compiles(target, model, rows, &[]) {
+                return;
             }
         }
     }

@@ -47,7 +47,7 @@ constexpr u32 WIDE_UNITS = 32;
 // Tiles of which a share of a wide step's columns has multiples, if it is not the last.
 constexpr u32 SHARE_TILES = 8;
 // Maximum passes over the columns of a wide step's weights.
-constexpr u32 WIDE_PASSES = 16;
+constexpr u32 WIDE_PASSES = 28;
 // Elements between the queries of two heads, in addition to their own: the fragments of four
 // heads hit all banks.
 constexpr int QUERY_GAP = 16;

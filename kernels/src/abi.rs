@@ -26,7 +26,7 @@ device_constants! {
     /// Tiles of which a share of a wide step's columns has multiples, if it is not the last.
     SHARE_TILES = 8 => "constexpr u32 SHARE_TILES =";
     /// Maximum passes over the columns of a wide step's weights.
-    WIDE_PASSES = 16 => "constexpr u32 WIDE_PASSES =";
+    WIDE_PASSES = 28 => "constexpr u32 WIDE_PASSES =";
     /// Elements between the queries of two heads, in addition to their own: the fragments of four
     /// heads hit all banks.
     QUERY_GAP = 16 => "constexpr int QUERY_GAP =";

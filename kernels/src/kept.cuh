@@ -9,10 +9,10 @@ alignas(8) float residual[AMK_ROWS > HELD_IN_SHARED ? 2 : AMK_ROWS * MAX_STEP_OW
 u64 stage_full[WIDE_STAGES], stage_empty[WIDE_STAGES];
 u64 inputs, copiers; // barriers of a task's inputs, and of the copying warps
 u32 groups; // the consumers count groups of units that others follow, when done with the memory
-CopyList copies;                      // what the copying warps copy
-u64 tile_at[WIDE_PASSES][WIDE_UNITS]; // where the tiles of each pass over a unit are
-u16 order[AMK_ROWS];                  // rows of the step whose logits are wanted,
-u32 wanted;                           // and their number
+CopyList copies;                     // what the copying warps copy
+u64 tile_at[AMK_PASSES][WIDE_UNITS]; // where the tiles of each pass over a unit are
+u16 order[AMK_ROWS];                 // rows of the step whose logits are wanted,
+u32 wanted;                          // and their number
 // The places of caches' blocks in memory: barriers of copies, how many blocks have been laid out
 // there so far, and by how many warps they have been read.
 u64 cache_full[WIDE_STAGES];

@@ -109,6 +109,11 @@ pub struct Gemma2 {
             HEAD_DIM = 256, ROTARY = 256, FFN = 14336, WINDOW = 4096, CONTEXT = 8192,
             w.layers[0].sliding = true
         ),
+        gemma_2_27b(
+            VOCAB = 256000, HIDDEN = 4608, LAYERS = 46, HEADS = 32, KV_HEADS = 16,
+            HEAD_DIM = 128, ROTARY = 128, FFN = 36864, WINDOW = 4096, CONTEXT = 8192,
+            w.layers[0].sliding = true
+        ),
     )
 )]
 pub fn decode(token: Token, pos: Pos, w: &Gemma2, kv: &mut KvCache) -> Tensor {

@@ -113,6 +113,12 @@ fn holds_by_units(plan: &Plan) -> bool {
     blocks > 1 && each.min().is_some_and(|units| units > WIDE_UNITS / 2)
 }
 
+/// The passes over columns for which the memory of a wide step has room: at least as many as nearly
+/// all models need, as the stages of weights share the memory.
+fn passes(plan: &Plan) -> u32 {
+    projections(plan).map(|gemv| cut(gemv.k).1).fold(16, u32::max)
+}
+
 /// Maximum number of units of a projection that a worker has.
 fn units_each(plan: &Plan, gemv: &Gemv) -> u32 {
     gemv.rows(plan).div_ceil(UNIT).div_ceil(plan.schedule.workers).max(1)
@@ -133,6 +139,7 @@ pub(crate) fn defines(plan: &Plan) -> String {
         + &format!("#define AMK_SPLIT_K {}\n", u32::from(splits(plan)))
         + &format!("#define AMK_KEEPS_INPUTS {}\n", u32::from(keeps_inputs(plan)))
         + &format!("#define AMK_SHARED_COLUMNS {}\n", u32::from(shares_columns(plan)))
+        + &format!("#define AMK_PASSES {}\n", passes(plan))
         + &format!("#define AMK_HELD_BY_UNITS {}\n", u32::from(holds_by_units(plan)))
         + &format!("#define AMK_MAPS {}\n", u32::from(pointwise::maps(plan)))
         + &format!("#define AMK_SUMMANDS {}\n", u32::from(summands(plan)))
