@@ -104,6 +104,6 @@ mod tests {
         assert!(refused("6, 2", "pos..pos+3, ..").is_some_and(|why| why.contains("another position")));
         assert!(refused("2, 4", ".., pos..pos+2").is_some_and(|why| why.contains("its last dimension")));
         assert!(refused("4", "pos..pos+2").is_some_and(|why| why.contains("its last dimension")));
-        assert!(refused("4, 2", "..,  ..").is_some_and(|why| why.contains("no dimension of it")));
+        assert!(refused("4, 2", "..,  ..").is_some_and(|why| why.contains("no dimension of positions")));
     }
 }
