@@ -113,8 +113,8 @@ fn holds_by_units(plan: &Plan) -> bool {
     blocks > 1 && each.min().is_some_and(|units| units > WIDE_UNITS / 2)
 }
 
-/// The passes over columns for which the memory of a wide step has room: at least as many as nearly
-/// all models need, as the stages of weights share the memory.
+/// The passes over columns for which the tables of a wide step have room. 16 suffice for nearly all
+/// models; with tables of one size their stages of weights have the same memory.
 fn passes(plan: &Plan) -> u32 {
     projections(plan).map(|gemv| cut(gemv.k).1).fold(16, u32::max)
 }
