@@ -3,6 +3,7 @@
 
 mod limits;
 mod partial;
+mod tile;
 
 pub use limits::{CACHES, MOST_RING_SLOTS, range};
 pub use partial::{Changed, PartialRing, PartialSchedule};
@@ -139,8 +140,8 @@ impl ExchangeBy {
 }
 
 /// The tile of an op's grid variable.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase", from = "partial::AnyTile")]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Tile {
     /// Elements a tile; must divide the extent.
     Size(u32),

@@ -4,7 +4,6 @@ use super::{Assign, ExchangeBy, Fusion, QueuePolicy, Ring, RowSchedule, Schedule
 use crate::DType;
 use crate::program::{Limits, Steps};
 use core::fmt::{self, Debug, Display, Formatter};
-use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -17,7 +16,7 @@ pub struct PartialSchedule {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workers: Option<u32>,
     /// Tile of each op, by the instruction's name.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "tiles")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "super::tile::by_name")]
     pub tiles: BTreeMap<String, Tile>,
     /// One queue per worker, or a single one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -82,57 +81,6 @@ pub struct PartialRing {
     /// KiB that are brought into the L2 cache ahead of the ring; 0: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lookahead: Option<u32>,
-}
-
-/// A tile as a file has it.
-#[derive(Deserialize)]
-#[serde(untagged, expecting = "a tile is a number of elements, `\"per_worker\"` or `\"whole\"`")]
-pub(super) enum AnyTile {
-    Elements(u32),
-    Tagged(TaggedTile),
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(super) enum TaggedTile {
-    Size(u32),
-    #[serde(alias = "per_worker")]
-    PerWorker,
-    Whole,
-}
-
-impl From<AnyTile> for Tile {
-    fn from(tile: AnyTile) -> Self {
-        match tile {
-            AnyTile::Elements(size) | AnyTile::Tagged(TaggedTile::Size(size)) => Self::Size(size),
-            AnyTile::Tagged(TaggedTile::PerWorker) => Self::PerWorker,
-            AnyTile::Tagged(TaggedTile::Whole) => Self::Whole,
-        }
-    }
-}
-
-/// Reads the tiles by the instructions' names, each at most once.
-fn tiles<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Tile>, D::Error> {
-    struct Tiles;
-    impl<'de> Visitor<'de> for Tiles {
-        type Value = BTreeMap<String, Tile>;
-
-        fn expecting(&self, f: &mut Formatter<'_>) -> fmt::Result {
-            f.write_str("tiles by the names of instructions")
-        }
-
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            let mut tiles = BTreeMap::new();
-            while let Some(name) = map.next_key::<String>()? {
-                if tiles.contains_key(&name) {
-                    return Err(A::Error::custom(format_args!("`{name}` has two tiles")));
-                }
-                tiles.insert(name, map.next_value()?);
-            }
-            Ok(tiles)
-        }
-    }
-    from.deserialize_map(Tiles)
 }
 
 impl PartialRing {
@@ -326,7 +274,8 @@ mod tests {
         let written = serde_json::to_string(&fields).expect("it should be written");
         assert_eq!(read_json::<PartialSchedule>(&written).ok(), Some(fields));
         for (tiles, wrong) in [
-            (r#"{"a": "wide"}"#, "a tile is a number of elements, `\"per_worker\"` or `\"whole\"`"),
+            (r#"{"a": "wide"}"#, "expected a number of elements, `\"per_worker\"` or `\"whole\"`"),
+            (r#"{"a": {"size": 16, "b": 8}}"#, "unknown field `b`"),
             (r#"{"a": 16, "b": 8, "a": 4}"#, "`a` has two tiles"),
             ("[16]", "tiles by the names of instructions"),
         ] {
