@@ -26,7 +26,7 @@ fn code_with(first: &str, files: &[&str]) -> String {
     let bodies: String = files.iter().map(|file| rotation(native::text(file))).collect();
     let (abi, copies) = (source::registered_abi(), linear("copies"));
     format!(
-        "{abi}{copies}#define AMK_PASSES 1\nstruct Kept {{\n{kept}}};\n#include \"shared.h\"\n{places}{first}{bodies}"
+        "{abi}{copies}#define AMK_PASSES 16\nstruct Kept {{\n{kept}}};\n#include \"shared.h\"\n{places}{first}{bodies}"
     )
 }
 

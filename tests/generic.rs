@@ -46,8 +46,9 @@ fn plans(families: impl Iterator<Item = Family>, precision: Precision) -> impl I
 
 #[test]
 fn plans_of_all_declared_instances_are_safe_and_their_images_mean_the_same_tasks() {
-    let names: Vec<&str> = fused().map(|family| family.name).collect();
-    assert_eq!(names, FAMILIES.map(|family| family.name), "where sizes allow");
+    let fused: BTreeSet<&str> = fused().map(|family| family.name).collect();
+    let others: Vec<&str> = FAMILIES.iter().map(|family| family.name).filter(|name| !fused.contains(name)).collect();
+    assert_eq!(others, ["phi"], "its head has a bias; the others are fused where sizes allow");
     for precision in [Precision::BF16, Precision::F32] {
         for (name, plan) in plans(FAMILIES.into_iter(), precision) {
             let generic = plan.phases.iter().filter(|phase| phase.generic().is_some()).count();
@@ -56,7 +57,8 @@ fn plans_of_all_declared_instances_are_safe_and_their_images_mean_the_same_tasks
                 plan.tasks.len(),
                 plan.phases.len()
             );
-            assert_eq!(generic > 0, precision == Precision::F32, "{name}: some calls are separate tasks");
+            let slow = precision == Precision::F32 || name.split('.').next().is_some_and(|name| others.contains(&name));
+            assert_eq!(generic > 0, slow, "{name}: some calls are separate tasks");
             let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{name}: {rejected}"));
             let image = Image::build(&verified, &plan).expect("the image should be the program");
             assert_eq!(image.records.len(), plan.program.tasks.len());

@@ -36,8 +36,9 @@ use std::path::Path;
 /// The largest error of a logit in deviations. The normal errors of a hundred thousand logits are
 /// within five, but the deviation is estimated from a few runs and from all logits of a step.
 pub const MOST_DEVIATIONS: f64 = 8.0;
-/// The same in f32: there every term of a sum is rounded, not the sum alone.
-pub const MOST_DEVIATIONS_OF_F32: f64 = 32.0;
+/// The same in f32: there every term of a sum is rounded, not the sum alone. Families whose norms
+/// subtract a mean reach 35 in tests; a deviation of bf16 is 65,536 of these.
+pub const MOST_DEVIATIONS_OF_F32: f64 = 64.0;
 /// Runs with random roundings that the deviation is taken from.
 const ROUNDED: u64 = 5;
 /// How much smaller a rounding to f32 is than one to bf16.
