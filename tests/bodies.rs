@@ -392,6 +392,7 @@ fn copying_warps_bring_every_stage_in_turn() {
         let defines = [
             ("AMK_ROWS", rows),
             ("AMK_WIDE", "1"),
+            ("AMK_PASSES", "16"),
             ("AMK_SHARED_COLUMNS", "0"),
             ("AMK_SUMS", "0"),
             ("AMK_EMBEDDING_SCALE", "1.0f"),
