@@ -1,5 +1,5 @@
 //! Sessions on models of every kind of state: whatever is added, forked, rolled back and dropped
-//! beside a sequence, its logits are those of the annotated function on its tokens alone.
+//! beside a sequence, its logits equal the annotated function's on its tokens alone.
 
 use crate::models::{golden_folder, load};
 use amk::ir::DType;

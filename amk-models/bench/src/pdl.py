@@ -1,4 +1,4 @@
-"""The step of a decoder as one CUDA graph of kernels chained by programmatic dependent launch; the kernels are in pdl.cu."""
+"""The step of a decoder as a CUDA graph of the kernels in pdl.cu, chained by dependent launches."""
 import ctypes
 import math
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_void_p

@@ -484,7 +484,7 @@ fn texts_with_a_window_are_longer_than_the_pages() {
     assert_eq!(run(&[beginning], 2), [(counted(30, 302)[300..].to_vec(), 300)]);
 }
 
-/// Of the pages that a text can come to need, it has those of the text that it goes on from.
+/// A text already has the pages of the one that it goes on from.
 #[test]
 fn texts_with_a_window_go_on_where_there_are_pages_for_one() {
     let tokenizer = tokenizer();
