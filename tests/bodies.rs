@@ -286,6 +286,12 @@ fn between(text: &str, first: &str, end: &str) -> String {
     text[from..][..len].to_owned()
 }
 
+/// The text from `begin` to the end of a file that depends on a macro as a whole.
+fn to_end(text: &str, begin: &str) -> String {
+    let from = text.find(begin).unwrap_or_else(|| panic!("`{begin}`"));
+    text[from..].strip_suffix("#endif\n").expect("the end of the condition").to_owned()
+}
+
 /// The code that delivers products, and the embedding. A group of units of a wide step has few
 /// parts.
 fn delivery() -> String {
@@ -377,13 +383,69 @@ fn copier() -> String {
         between(&rows, "// The first row of the step that a record is for", "#endif"),
         between(&linear("wgmma"), "constexpr u32 LINE", "// Where a lane finds its row"),
         between(&stages, "// Columns of a product.", "constexpr u32 THREADS"),
-        between(&stages, "constexpr u32 CODED_COLUMNS", "AMK_DEVICE void copy_16"),
+        between(&stages, "// Whether teams multiply codes", "AMK_DEVICE void copy_16"),
         between(&stages, "// Copies contiguous runs of bytes", "// Waits for a barrier of the copying warps."),
         between(&stages, "// The groups of units and columns of a record", "// ---- what the consumers tell"),
         linear("boxes"),
         linear("copier"),
     ]
     .concat()
+}
+
+/// The code of wide steps' products, by warpgroups where these multiply codes, and of the copying
+/// warps.
+fn wide_products() -> String {
+    let [inputs, cut, rows, wgmma, stages] = ["inputs", "cut", "rows", "wgmma", "stages"].map(linear);
+    let kinds = ["Q4_0", "Q4_K"].map(|name| {
+        let kind = TileKind::registered().find(|kind| kind.layout.encoding.name == name).expect("a kind of tiles");
+        kind.code.files.iter().map(|(_, text)| native::plain(text)).collect::<String>()
+    });
+    let of_lines = between(&wgmma, "constexpr u32 LINE", "#if __CUDA_ARCH_FEAT_SM90_ALL\n// The accumulators")
+        + &between(&wgmma, "// Describes lines of 128 bytes", "// Describes matrices of 8 rows")
+        + &to_end(&wgmma, "// Begins to add a warp's rows");
+    [
+        amk_cuda::image::abi::text(),
+        source::registered_abi(),
+        linear("copies"),
+        format!("struct Kept {{\n{}}};\n#include \"wide.h\"\n", kept("// For attention.")),
+        native::text("vm/values.cuh"),
+        between(&rows, "constexpr u32 SETS", "#if AMK_ROWS && !AMK_WIDE").replacen("#if", "#if 1\n#if", 1),
+        between(&inputs, "struct GemvShape", "// Neighbouring tiles of an input"),
+        between(&cut, "struct GemvCut", "AMK_DEVICE u32 group_units"),
+        "#define __CUDA_ARCH_FEAT_SM90_ALL 1\n".into(),
+        of_lines,
+        between(&stages, "// Columns of a product.", "constexpr u32 THREADS"),
+        between(&stages, "// Whether teams multiply codes", "AMK_DEVICE void copy_16"),
+        "static void await_own_copies() {}\n".into(),
+        to_end(&stages, "// Copies contiguous runs of bytes"),
+    ]
+    .concat()
+        + &["tile/tile"].map(linear).concat()
+        + &kinds.concat()
+        + &["tile/pairs", "boxes", "copier", "delivery", "wide"].map(linear).concat()
+}
+
+#[test]
+fn wide_products_of_codes_are_those_of_their_elements() {
+    for rows in ["13", "32"] {
+        let defines = [
+            ("AMK_ROWS", rows),
+            ("AMK_WIDE", "1"),
+            ("AMK_COPIERS", "3"),
+            ("AMK_PASSES", "16"),
+            ("AMK_SHARED_COLUMNS", "1"),
+            ("AMK_SUMS", "0"),
+            ("AMK_SUMMANDS", "0"),
+            ("AMK_MAPS", "0"),
+            ("AMK_BIASES", "0"),
+            ("AMK_CODED", "1"),
+            ("AMK_HELD_BY_UNITS", "0"),
+            ("AMK_EMBEDDING_SCALE", "1.0f"),
+        ];
+        if run_with("wide", &wide_products(), &defines.into_iter().chain(NO_ATTENTION).collect::<Vec<_>>()).is_none() {
+            return;
+        }
+    }
 }
 
 #[test]

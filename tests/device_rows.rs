@@ -428,7 +428,7 @@ fn blocks_of_rows_compute_the_function() {
 
 /// A decoder whose projections are as long as their columns can be shared out in.
 fn long_rows(family: &str, more: &[(&str, u32)]) -> (Family, BTreeMap<String, u32>) {
-    with(family, &[&[("VOCAB", 192), ("HIDDEN", 512), ("FFN", 3104)], more].concat())
+    with(family, &[&[("VOCAB", 512), ("HIDDEN", 512), ("FFN", 3104)], more].concat())
 }
 
 /// Decoders of all kinds of deliveries: stored, with biases, added, added after a function.
@@ -455,9 +455,20 @@ fn sharing_columns(of: (Family, BTreeMap<String, u32>), rows: u32, workers: u32,
 /// some that do not come out even, and with norms in the projections and before them.
 #[test]
 fn columns_shared_out_over_neighbours_compute_the_function() {
-    for (of, (rows, workers)) in all_deliveries().into_iter().zip([(20, 24), (100, 23), (20, 23), (100, 24)]) {
+    for (of, (rows, workers)) in all_deliveries().into_iter().zip([(20, 64), (100, 23), (28, 63), (100, 24)]) {
         println!("{}, {rows} rows on {workers} workers", of.0.name);
         check_decoder(&sharing_columns(of, rows, workers, 120), rows);
+    }
+}
+
+/// Rows and workers of the steps that a GPU runs with columns shared out.
+const SHARED_ON_A_GPU: [(u32, u32); 4] = [(24, 64), (128, 44), (48, 44), (100, 44)];
+
+#[test]
+fn steps_for_a_gpu_share_out_columns() {
+    for (of, (rows, workers)) in all_deliveries().into_iter().zip(SHARED_ON_A_GPU) {
+        println!("{}, {rows} rows on {workers} workers", of.0.name);
+        sharing_columns(of, rows, workers, WIDE_STEPS);
     }
 }
 
@@ -804,9 +815,9 @@ fn a_gpus_rows_compute_llama_and_qwen_whatever_the_company() {
 #[test]
 fn a_gpus_shared_columns_compute_the_function_whatever_the_company() {
     let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
-    for (of, rows) in all_deliveries().into_iter().zip([24, 128, 48, 100]) {
+    for (of, (rows, workers)) in all_deliveries().into_iter().zip(SHARED_ON_A_GPU) {
         println!("{}", of.0.name);
-        wide_on_gpu(&sharing_columns(of, rows, 44, WIDE_STEPS), rows);
+        wide_on_gpu(&sharing_columns(of, rows, workers, WIDE_STEPS), rows);
     }
 }
 

@@ -44,6 +44,8 @@ constexpr u32 BLOCK_ROWS = 128;
 constexpr u32 WIDE_STAGES = 16;
 // Units of weights that a wide step multiplies together.
 constexpr u32 WIDE_UNITS = 32;
+// Columns of a wide step up to which codes are multiplied as they are.
+constexpr u32 CODED_COLUMNS = 32;
 // Tiles of which a share of a wide step's columns has multiples, if it is not the last.
 constexpr u32 SHARE_TILES = 8;
 // Maximum passes over the columns of a wide step's weights.

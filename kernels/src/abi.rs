@@ -23,6 +23,8 @@ device_constants! {
     WIDE_STAGES = 16 => "constexpr u32 WIDE_STAGES =";
     /// Units of weights that a wide step multiplies together.
     WIDE_UNITS = 32 => "constexpr u32 WIDE_UNITS =";
+    /// Columns of a wide step up to which codes are multiplied as they are.
+    CODED_COLUMNS = 32 => "constexpr u32 CODED_COLUMNS =";
     /// Tiles of which a share of a wide step's columns has multiples, if it is not the last.
     SHARE_TILES = 8 => "constexpr u32 SHARE_TILES =";
     /// Maximum passes over the columns of a wide step's weights.

@@ -79,6 +79,7 @@ macro_rules! coded_scaled {
             const BLOCK: usize = $block;
             const SCALES: usize = 20;
             const OWN: usize = 2;
+            const TEAMS: bool = false;
 
             fn codes(block: &[u8], group: usize) -> [u8; GROUP] {
                 let (nibbles, shift) = (&block[Self::NIBBLES + GROUP * (group / 2)..], 4 * (group % 2));
@@ -170,6 +171,7 @@ impl Coded for Six {
     const BLOCK: usize = 210;
     const SCALES: usize = 18;
     const OWN: usize = 2;
+    const TEAMS: bool = false;
 
     fn codes(block: &[u8], group: usize) -> [u8; GROUP] {
         let [(low, low_shift), (high, high_shift)] = Self::parts(group);

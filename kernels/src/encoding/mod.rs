@@ -129,6 +129,9 @@ pub trait Coded: 'static {
     /// The places of the bits of a lane's eight codes, for 4-bit codes: masks, and how far the
     /// masked bits are rotated left. `CodedTile` in C++ defines the order of codes before that.
     const MOVED: &'static [(u32, u32)] = &[(u32::MAX, 0)];
+    /// Whether an element is a code, less a number, times one scale of its group. Then four warps of
+    /// a GPU, a team, multiply tiles together in steps of 17 to 32 rows.
+    const TEAMS: bool = true;
 
     /// The codes of a group.
     fn codes(block: &[u8], group: usize) -> [u8; GROUP];
@@ -154,6 +157,7 @@ impl<B: Coded, const N: usize> Coded for InPacks<B, N> {
     const SCALES: usize = N * B::SCALES;
     const OWN: usize = B::SCALES;
     const MOVED: &'static [(u32, u32)] = B::MOVED;
+    const TEAMS: bool = B::TEAMS;
 
     fn codes(block: &[u8], group: usize) -> [u8; GROUP] {
         const { Self::ONE_GROUP };
@@ -183,6 +187,7 @@ macro_rules! coded_block {
             const GROUPS: usize = 1;
             const BLOCK: usize = $block;
             const SCALES: usize = $scales;
+            const TEAMS: bool = $scales == 2; // otherwise a minimum as well
             $(const MOVED: &'static [(u32, u32)] = $moved;)?
 
             fn codes(block: &[u8], _: usize) -> [u8; $crate::encoding::GROUP] {

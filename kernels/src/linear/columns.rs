@@ -11,8 +11,10 @@ use super::blocks::neighbours;
 use super::group::{Delivered, Product};
 use super::phase::{Gemv, Input};
 use super::source::input_shape;
+use super::tile::TileKind;
 use crate::abi::{
-    GEMV_DEPTH_BIT, GEMV_INPUT_BIT, GEMV_OUTPUT_BIT, IN_SHARE, OUT_STORE, SHARE_TILES, TILE_K, WIDE_UNITS,
+    CODED_COLUMNS, GEMV_DEPTH_BIT, GEMV_INPUT_BIT, GEMV_OUTPUT_BIT, IN_SHARE, OUT_STORE, SHARE_TILES, TILE_K,
+    WIDE_UNITS,
 };
 use crate::linear::layout::cut;
 use crate::linear::{blocks, phase};
@@ -28,11 +30,12 @@ use std::ops::Range;
 /// Shares of a projection's columns at most.
 pub(super) const MOST_SHARES: u32 = 8;
 
-/// A wait costs as much time as copying this many times the schedule's `split_k` in KiB, and a byte
-/// of a sum, which is stored and loaded, as much as this many bytes of inputs. Both are fitted on
-/// an H200.
-const WAIT: u64 = 12;
+/// A wait costs as much time as copying this many times the schedule's `split_k` in KiB. A byte of a
+/// sum, which is stored and loaded, costs as much as copying this many bytes, and so does a byte of
+/// weights that the memory has to read. All are fitted on an H200.
+const WAIT: u64 = 8;
 const SUM: u64 = 4;
+const READ: u64 = 2;
 
 /// How the columns of a projection are shared.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,25 +62,25 @@ pub struct Reduce {
     pub of: Gemv,
 }
 
-/// Returns the number of shares of a product's columns with which a worker copies and stores the
-/// fewest bytes; 1 if that saves less than a wait costs. Its input must be a vector of packets.
+/// Returns the number of shares of a product's columns with which a worker spends the least time on
+/// copies, sums and waits. Its input must be a vector of packets.
 pub(super) fn shares(product: &Product, rows: u32, planner: &Planner<'_>) -> u32 {
     let plan = &planner.plan;
     let (wait, Some(most)) = ((u64::from(plan.schedule.split_k) << 10) * WAIT, plan.rows()) else { return 1 };
     let delivers = !matches!(product.output, Delivered::Gated { .. } | Delivered::Logits { .. });
     let splits = plan.is_wide() && blocks::blocks(plan.rows()) == 1 && delivers && rows.is_multiple_of(UNIT);
-    if wait == 0 || !splits || residual::embedded(plan) == Some(product.input) {
+    if wait == 0 || !splits || residual::embedded(plan) == Some(product.input) || is_slow(product.kind, most) {
         return 1;
     }
     let waits = if product.norm.is_some() && !phase::is_normed(plan) { 2 } else { 1 };
     let units = (rows / UNIT).div_ceil(plan.schedule.workers);
     // Sums of all shares are stored by the workers that multiply and loaded by those that add.
-    let bytes = |shares: u32| match shares {
-        1 => u64::from(most) * u64::from(product.k) * 2,
-        _ => {
-            let sums = SUM * u64::from(2 * 4 * units * UNIT * shares) * u64::from(most);
-            u64::from(most) * u64::from(product.k * 2 / shares) + sums + wait * waits
-        }
+    let weights = product.kind.bytes(units * UNIT, product.k);
+    let bytes = |shares: u32| {
+        let inputs = u64::from(most) * u64::from(product.k * 2 / shares);
+        let sums = SUM * u64::from(2 * 4 * units * UNIT * shares) * u64::from(most);
+        let more = if shares > 1 { sums + wait * waits } else { 0 };
+        (inputs + weights).max(READ * weights) + more
     };
     let (tiles, pack) = (product.k.div_ceil(TILE_K), product.kind.pack);
     let most_shares = tiles.div_ceil(SHARE_TILES).min(plan.schedule.workers);
@@ -88,6 +91,11 @@ pub(super) fn shares(product: &Product, rows: u32, planner: &Planner<'_>) -> u32
     };
     let all = (0..=MOST_SHARES.ilog2()).map(|log| 1 << log);
     all.filter(fits).min_by_key(|&shares| bytes(shares)).unwrap_or(1)
+}
+
+/// Whether products take longer than their copies, as each warp decodes for itself.
+fn is_slow(kind: &TileKind, most: u32) -> bool {
+    most <= CODED_COLUMNS && kind.is_coded() && !kind.teams
 }
 
 /// Adds the phases of a projection whose rows are distributed, with its columns in `shares` shares.

@@ -84,7 +84,7 @@ fn across(plan: &Plan) -> u32 {
 
 /// Whether weights of a plan are decoded.
 fn is_coded(plan: &Plan) -> bool {
-    projections(plan).any(|gemv| gemv.tiles.kind != TileKind::of(None, 0))
+    projections(plan).any(|gemv| gemv.tiles.kind.is_coded())
 }
 
 /// Whether the tasks of a narrow plan read the inputs of all rows only once, rather than for each
@@ -236,6 +236,10 @@ fn tiles(plan: &Plan) -> String {
     code + &number("tile_bytes", |kind| kind.bytes.to_string())
         + &number("tile_pack", |kind| kind.pack.to_string())
         + &number("tile_teams", |kind| format!("{}::IN_TEAMS", kind.cpp))
+        + &kinds
+            .iter()
+            .map(|kind| format!("static_assert({} == ({}::IN_TEAMS > 0));\n", kind.teams, kind.cpp))
+            .collect::<String>()
 }
 
 /// Renders the products of wide steps, each for its kind of tiles, the last for all remaining ones.

@@ -15,13 +15,13 @@ constexpr u32 SLOT_BYTES = AMK_SLOTS * AMK_CHUNK, MORE_BYTES = SLOT_BYTES + AMK_
                             : ALL_BYTES < MORE_BYTES ? ALL_BYTES
                                                      : MORE_BYTES;
 constexpr u32 THREADS = AMK_WARPS * 32;
-constexpr u32 CODED_COLUMNS = 32; // up to which codes are multiplied: see `multiply_codes`
 // Whether teams multiply codes: with 16 columns warps by themselves are as fast, and with few units
 // faster, as half of a team would have none.
 constexpr bool TEAMS_OF_CODES = HAS_WGMMA && WIDE_COLUMNS == 32;
 constexpr u32 FEW_UNITS = 4;
 constexpr u32 MOST_STEP = 16; // tiles of a stage at most,
-constexpr u32 IN_FLIGHT = 4;  // if so many stages fit the slots
+constexpr u32 IN_FLIGHT = 4;  // if so many stages fit the slots,
+constexpr u32 OF_CODES = 3;   // or so many of codes all memory, as their norm costs a barrier each
 static_assert(WIDE_UNITS == 2 * AMK_WARPS, "a group has the units of all warps");
 
 AMK_DEVICE void copy_16(u32 to, const void* from) {
@@ -97,7 +97,8 @@ struct WideGroup {
         // A stage costs a wait whatever its length, which is as if it had a norm's weights. Tiles
         // are shared out alike in stages of any length, so sums do not depend on it.
         step = max(max(shares * each, 2u), tile_pack(g.kind));
-        while (step < most && IN_FLIGHT * stage(2 * step, true) <= SLOT_BYTES) step *= 2;
+        const u32 fit = coded ? OF_CODES : IN_FLIGHT, room = coded ? WIDE_MEMORY : SLOT_BYTES;
+        while (step < most && fit * stage(2 * step, true) <= room) step *= 2;
         log = 31 - __clz(step), bytes = stage(step, norms);
         // Products of tiles of bf16 have all units of each team: beyond the last one they read the
         // memory behind it, and nobody reads their sums.

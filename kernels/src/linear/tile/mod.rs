@@ -22,6 +22,8 @@ pub struct TileKind {
     pub bytes: u32,
     /// Tiles of a pack, which share data.
     pub pack: u32,
+    /// See [`Coded::TEAMS`].
+    pub teams: bool,
     /// Its C++ type: see `tile.cuh`.
     pub cpp: &'static str,
     /// The C++ that defines it.
@@ -61,6 +63,11 @@ impl TileKind {
         elements.iter().all(|element| element.is_nan())
     }
 
+    /// Whether tiles are decoded.
+    pub fn is_coded(&self) -> bool {
+        *self != PLAIN
+    }
+
     /// Bytes of `rows` rows of `columns` columns.
     pub fn bytes(&self, rows: u32, columns: u32) -> u64 {
         (self.layout.bytes)(rows, columns)
@@ -89,6 +96,7 @@ pub(super) static PLAIN: TileKind = TileKind {
     layout: projection::<Plain>(&BF16),
     bytes: TILE,
     pack: 1,
+    teams: false,
     cpp: "BF16Tile",
     code: DeviceCode { files: &[] },
 };
@@ -166,7 +174,7 @@ inventory::submit! { coded::<encoding::k::Six>(&encoding::Q6_K, "CodedTile<Q6_K>
 /// of a type with the constants of `B`.
 pub const fn coded<B: Coded>(encoding: &'static Encoding, cpp: &'static str, code: DeviceCode) -> TileKind {
     let (bytes, pack) = ((Codes::<B>::BYTES / B::GROUPS) as u32, B::GROUPS as u32);
-    TileKind { layout: projection::<Codes<B>>(encoding), bytes, pack, cpp, code }
+    TileKind { layout: projection::<Codes<B>>(encoding), bytes, pack, teams: B::TEAMS, cpp, code }
 }
 
 /// The codes of a pack, then the scales row by row: first those that a row has for all tiles, then
