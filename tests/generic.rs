@@ -49,6 +49,8 @@ fn plans_of_all_declared_instances_are_safe_and_their_images_mean_the_same_tasks
     let fused: BTreeSet<&str> = fused().map(|family| family.name).collect();
     let others: Vec<&str> = FAMILIES.iter().map(|family| family.name).filter(|name| !fused.contains(name)).collect();
     assert_eq!(others, ["phi"], "its head has a bias; the others are fused where sizes allow");
+    // No fused body has heads with norms and without a rotation.
+    let partly = ["exaone4.exaone4_32b"];
     for precision in [Precision::BF16, Precision::F32] {
         for (name, plan) in plans(FAMILIES.into_iter(), precision) {
             let generic = plan.phases.iter().filter(|phase| phase.generic().is_some()).count();
@@ -57,7 +59,8 @@ fn plans_of_all_declared_instances_are_safe_and_their_images_mean_the_same_tasks
                 plan.tasks.len(),
                 plan.phases.len()
             );
-            let slow = precision == Precision::F32 || name.split('.').next().is_some_and(|name| others.contains(&name));
+            let family = name.split('.').next().unwrap_or_default();
+            let slow = precision == Precision::F32 || others.contains(&family) || partly.contains(&name.as_str());
             assert_eq!(generic > 0, slow, "{name}: some calls are separate tasks");
             let verified = verify(plan.program.clone()).unwrap_or_else(|rejected| panic!("{name}: {rejected}"));
             let image = Image::build(&verified, &plan).expect("the image should be the program");

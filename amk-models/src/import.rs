@@ -181,6 +181,8 @@ pub enum Window {
     Switched,
     /// In use in the layers that [`LayerFlag`] names, unless null.
     OfLayers,
+    /// Likewise; only these layers are rotated unless it is null, however long it is.
+    OfRotatedLayers,
 }
 
 /// The rotary embedding of sliding-window layers, which is never scaled.
@@ -228,6 +230,16 @@ pub enum Unlisted {
         /// The field with the list.
         field: &'static str,
     },
+}
+
+impl Unlisted {
+    /// The field that determines them.
+    pub(crate) const fn field(self) -> Option<&'static str> {
+        match self {
+            Self::AllButOneIn { field, .. } => field,
+            Self::Numbered { field } => Some(field),
+        }
+    }
 }
 
 impl LayerFlag {

@@ -66,6 +66,7 @@ families! {
     nemotron: "Nemotron and Minitron, dense",
     cohere: "Command-R and Aya 23, without norms of queries and keys",
     phi: "Phi-1, Phi-1.5 and Phi-2",
+    exaone4: "EXAONE 4.0",
 }
 
 /// The annotated function over loaded weights, called directly.

@@ -112,6 +112,22 @@ STARCODER = config(
     norm_type="layer_norm",
 )
 
+EXAONE4 = config(
+    "exaone4",
+    "Exaone4",
+    head_dim=16,
+    num_hidden_layers=5,
+    rope_theta=1000000,
+    rope_scaling={
+        "factor": 16.0,
+        "high_freq_factor": 4.0,
+        "low_freq_factor": 1.0,
+        "original_max_position_embeddings": 64,
+        "rope_type": "llama3",
+    },
+)
+KINDS = [(layer + 1) % 4 != 0 for layer in range(5)]
+
 LFM2 = config(
     "lfm2",
     "Lfm2",
@@ -419,6 +435,28 @@ FAMILIES: dict[str, Family] = {
         ),
         Gguf(ARCH.PHI2, layer_norm=True),
     ),
+    "exaone4": Family(
+        changed(EXAONE4, sliding_window=WINDOW, sliding_window_pattern="LLLG")
+        | {"layer_types": ["sliding_attention" if slides else "full_attention" for slides in KINDS]},
+        Gguf(
+            ARCH.EXAONE4,
+            {"attention.sliding_window": WINDOW, "attention.sliding_window_pattern": KINDS},
+        ),
+    ),
+    # Only layers with a window are rotated, even if it holds the context.
+    "exaone4_long_window": Family(
+        changed(EXAONE4, hidden_size=32, num_hidden_layers=2, sliding_window=256)
+        | {"layer_types": ["full_attention", "sliding_attention"]},
+        Gguf(
+            ARCH.EXAONE4,
+            {"attention.sliding_window": 256, "attention.sliding_window_pattern": [False, True]},
+        ),
+    ),
+    "exaone4_without_window": Family(
+        changed(EXAONE4, num_hidden_layers=2, tie_word_embeddings=True)
+        | {"sliding_window": None, "sliding_window_pattern": None, "layer_types": ["full_attention"] * 2},
+        Gguf(ARCH.EXAONE4),
+    ),
     "cohere2": Family(
         config(
             "cohere2",
@@ -504,6 +542,10 @@ def write_gguf(folder: Path, family: Family, model: PreTrainedModel) -> None:
         for which in ("long", "short"):
             factors = np.array(config.rope_parameters[f"{which}_factor"], dtype=np.float32)
             writer.add_tensor(f"rope_factors_{which}.weight", factors)
+    if rope["rope_type"] == "llama3":
+        exponents = torch.arange(0, rotary, 2, dtype=torch.float32) / rotary
+        factors = rope["rope_theta"] ** -exponents / model.model.rotary_emb.inv_freq
+        writer.add_tensor("rope_freqs.weight", factors.numpy())
     names = gguf.get_tensor_name_map(kind.architecture, config.num_hidden_layers)
     for tensor, values in model.state_dict().items():
         if tensor == "lm_head.weight" and config.tie_word_embeddings:

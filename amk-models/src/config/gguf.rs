@@ -253,7 +253,13 @@ fn read(keys: &mut Keys<'_>, import: &'static Import, tensors: GgufTensors) -> M
 fn window(keys: &mut Keys<'_>, import: &Import, context_len: usize) -> Option<usize> {
     let full = keys.full(WINDOW);
     let window = keys.read(&full, |metadata| metadata.unsigned(&full)).unwrap_or(0);
-    let window = usize::try_from(window).ok().filter(|window| (1..context_len).contains(window))?;
+    let window = usize::try_from(window).ok().filter(|&window| window > 0)?;
+    if import.window == Window::OfRotatedLayers {
+        return Some(window.min(context_len));
+    }
+    if window >= context_len {
+        return None;
+    }
     if import.windowed.is_none() && import.window != Window::OfLayers {
         keys.refuse(WINDOW, "attention over a sliding window is not modelled");
     }

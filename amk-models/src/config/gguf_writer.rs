@@ -254,18 +254,23 @@ mod tests {
 
     #[test]
     fn layers_with_a_window_are_listed() {
-        let fields = json!({
-            "model_type": "olmo3", "vocab_size": 32, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
-            "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 64, "rms_norm_eps": 1e-5,
-            "rope_theta": 1e4, "sliding_window": 8, "layer_types": ["full_attention", "sliding_attention"],
-            "tie_word_embeddings": true,
-        });
-        let config = ModelConfig::from_json(Path::new("config.json"), fields.to_string().as_bytes())
-            .unwrap_or_else(|error| panic!("{error}"));
-        let metadata = config.to_gguf(BTreeSet::new()).unwrap_or_else(|error| panic!("{error}")).metadata;
-        assert_eq!(metadata["general.architecture"], Value::String("olmo2".to_owned()));
+        let metadata = |model_type: &str, window: usize| {
+            let fields = json!({
+                "model_type": model_type, "vocab_size": 32, "hidden_size": 16, "intermediate_size": 24,
+                "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+                "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 1e4, "sliding_window": window,
+                "layer_types": ["full_attention", "sliding_attention"], "tie_word_embeddings": true,
+            });
+            let config = ModelConfig::from_json(Path::new("config.json"), fields.to_string().as_bytes())
+                .unwrap_or_else(|error| panic!("{error}"));
+            config.to_gguf(BTreeSet::new()).unwrap_or_else(|error| panic!("{error}")).metadata
+        };
+        let (olmo, exaone) = (metadata("olmo3", 8), metadata("exaone4", 64));
+        assert_eq!(olmo["general.architecture"], Value::String("olmo2".to_owned()));
         let flags = Value::Array(Array::Bool(vec![false, true]));
-        assert_eq!(metadata["olmo2.attention.sliding_window_pattern"], flags);
+        assert_eq!(olmo["olmo2.attention.sliding_window_pattern"], flags);
+        assert_eq!(exaone["exaone4.attention.sliding_window_pattern"], flags);
+        assert_eq!(exaone["exaone4.attention.sliding_window"], Value::Unsigned(64), "it says what is rotated");
     }
 
     #[test]

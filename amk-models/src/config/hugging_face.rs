@@ -191,17 +191,18 @@ fn ffn_size(fields: &mut Fields, import: &Import) -> usize {
 /// The flags of each layer: listed, or determined by [`Unlisted`].
 fn layer_flags(fields: &mut Fields, import: &Import, layers: usize) -> BTreeMap<&'static str, Vec<bool>> {
     let Some(flag) = import.layers else { return BTreeMap::new() };
-    let unlisted = unlisted(fields, flag.unlisted, layers);
-    let listed = fields.take(flag.field).map(|list| {
-        let kind = |entry: &Value| kind_of_layer(entry, flag.kinds);
-        let found: Option<Vec<bool>> = list.as_array().and_then(|list| list.iter().map(kind).collect());
-        let found = found.filter(|found| found.len() == layers);
-        if found.is_none() {
-            fields.refuse(flag.field, &list, format!("expected a known kind for each of the {layers} layers"));
-        }
-        found.unwrap_or_default()
-    });
-    BTreeMap::from([(flag.name, listed.unwrap_or(unlisted))])
+    let Some(list) = fields.take(flag.field) else {
+        return BTreeMap::from([(flag.name, unlisted(fields, flag.unlisted, layers))]);
+    };
+    // transformers does not read it beside a list, and EXAONE 4.0 has letters there.
+    fields.take(flag.unlisted.field().unwrap_or_default());
+    let kind = |entry: &Value| kind_of_layer(entry, flag.kinds);
+    let found: Option<Vec<bool>> = list.as_array().and_then(|list| list.iter().map(kind).collect());
+    let found = found.filter(|found| found.len() == layers);
+    if found.is_none() {
+        fields.refuse(flag.field, &list, format!("expected a known kind for each of the {layers} layers"));
+    }
+    BTreeMap::from([(flag.name, found.unwrap_or_default())])
 }
 
 /// The flags of the layers of a config that does not list their kinds.
@@ -309,13 +310,16 @@ fn window(fields: &mut Fields, import: &Import, context_len: usize) -> Option<us
     let in_use = match (import.window, size) {
         (Window::Switched, _) => return None,
         (Window::Stated(Some(default)), None) if !mentioned => default,
-        (Window::OfLayers, None) if !mentioned => {
+        (Window::OfLayers | Window::OfRotatedLayers, None) if !mentioned => {
             fields.refuse(FIELD, &Value::Null, "is missing");
             return None;
         }
         (_, None) => return None,
         (_, Some(size)) => size,
     };
+    if import.window == Window::OfRotatedLayers {
+        return Some(in_use.min(context_len));
+    }
     let modelled = import.windowed.is_some() || import.window == Window::OfLayers;
     if in_use < context_len && !modelled {
         fields.refuse(FIELD, &in_use.into(), "attention over a sliding window is not modelled");

@@ -73,7 +73,7 @@ pub struct ModelConfig {
     /// The flags of each layer, by name.
     pub layer_flags: BTreeMap<&'static str, Vec<bool>>,
     /// Positions that a sliding-window layer attends to, if there are such layers and the window is
-    /// shorter than the context.
+    /// shorter than the context or determines which layers are rotated.
     pub window: Option<usize>,
     /// Whether norms are stored minus 1.
     pub norms_less_one: bool,

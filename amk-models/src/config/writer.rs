@@ -71,7 +71,7 @@ impl ModelConfig {
             Window::None | Window::Switched => {}
             // transformers requires a number if layers have a window, however long it is.
             Window::OfLayers => put("sliding_window", self.window.unwrap_or(self.context_len).into()),
-            Window::Stated(_) => put("sliding_window", self.window.into()),
+            Window::Stated(_) | Window::OfRotatedLayers => put("sliding_window", self.window.into()),
         }
         self.put_rope(&mut put)?;
         self.same(fields)
@@ -190,6 +190,8 @@ mod tests {
             with(json!({"model_type": "qwen3", "tie_word_embeddings": true, "eos_token_id": [2, 3]})),
             with(json!({"model_type": "gemma3_text", "sliding_window": 16, "query_pre_attn_scalar": 8})),
             with(json!({"model_type": "lfm2", "conv_L_cache": 4, "full_attn_idxs": [1]})),
+            with(json!({"model_type": "exaone4", "sliding_window": null})),
+            with(json!({"model_type": "exaone4", "sliding_window": 64})),
             with(json!({"model_type": "smollm3", "no_rope_layers": [1, 0, 1, 1, 0, 1]})),
             with(json!({"model_type": "granite", "attention_multiplier": 0.0078125, "embedding_multiplier": 12.0,
                 "residual_multiplier": 0.22, "logits_scaling": 8.0})),

@@ -4,6 +4,7 @@
 pub mod arcee;
 pub mod cohere;
 pub mod cohere2;
+pub mod exaone4;
 pub mod gemma;
 pub mod gemma2;
 pub mod gemma3;
@@ -48,6 +49,7 @@ pub fn imports() -> impl Iterator<Item = &'static Import> {
         nemotron::IMPORTS,
         cohere::IMPORTS,
         phi::IMPORTS,
+        exaone4::IMPORTS,
     ];
     families.into_iter().flatten()
 }

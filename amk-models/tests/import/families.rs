@@ -272,6 +272,19 @@ fn layers_of_two_kinds_are_listed_or_follow_from_a_period() {
 }
 
 #[test]
+fn exaone_4_rotates_only_layers_with_a_window_or_all_if_it_has_none() {
+    let config = |fields: Value| read(&changed("exaone4", fields)).unwrap();
+    assert_eq!(config(json!({})).window, Some(48));
+    assert_eq!(config(json!({})).layer_flags["sliding"], [true, true, true, false, true]);
+    assert_eq!(config(json!({"sliding_window": 4096})).window, Some(256), "it still says what is rotated");
+    assert_eq!(read(&changed("exaone4_without_window", json!({}))).unwrap().window, None);
+    let period = config(json!({"layer_types": null, "sliding_window_pattern": 2}));
+    assert_eq!(period.layer_flags["sliding"], [true, false, true, false, true]);
+    refused("exaone4", json!({"layer_types": null}), "sliding_window_pattern", "whole number");
+    refused("exaone4", json!({"sliding_window": null}), "sliding_window", "missing");
+}
+
+#[test]
 fn layers_of_lfm2_attend_where_the_config_says() {
     let attends = |name: &str, fields: Value| read(&changed(name, fields)).unwrap().layer_flags["attends"].clone();
     assert_eq!(attends("lfm2", json!({})), [false, true, false, true]);
