@@ -97,6 +97,7 @@ fn device_code_of_a_convolution_compiles() {
 #[test]
 fn device_code_of_an_mlp_without_a_gate_compiles() {
     compiles("nemotron", &[&TARGETS[0]]);
+    compiles("gpt_neox", &[&TARGETS[0]]);
 }
 
 /// Every call of a family has a generic body in f32.

@@ -63,6 +63,8 @@ pub struct Import {
     pub names: &'static [(&'static str, &'static str)],
     /// Tensors that are several of the page's, stacked.
     pub fused: &'static [Fused],
+    /// Tensors of a folder's layers that no implementation reads, by their names below the layer.
+    pub spare: &'static [&'static str],
 }
 
 /// The value of a size that a config omits.
@@ -323,8 +325,10 @@ pub struct Flag {
     pub field: &'static str,
     /// Its default.
     pub default: bool,
-    /// The tensors that a layer has only with the flag. In a GGUF file their presence determines
-    /// the flag.
+    /// The key of GGUF, below the architecture's prefix.
+    pub key: Option<&'static str>,
+    /// The tensors that a layer has only with the flag. In a GGUF file without a key their presence
+    /// determines the flag.
     pub tensors: &'static [&'static str],
 }
 
@@ -359,6 +363,8 @@ pub struct Fused {
     pub name: &'static str,
     /// The names of its parts and their rows, in order.
     pub parts: &'static [(&'static str, Rows)],
+    /// Whether a folder has the rows of the first head of each part, then of the second, and so on.
+    pub by_head: bool,
 }
 
 /// Numbers of rows of a projection.
@@ -378,12 +384,14 @@ pub enum Rows {
 pub const FUSED_QKV: Fused = Fused {
     name: "self_attn.qkv_proj",
     parts: &[("self_attn.q_proj", Rows::Queries), ("self_attn.k_proj", Rows::Keys), ("self_attn.v_proj", Rows::Keys)],
+    by_head: false,
 };
 
 /// One projection to the gate and the value of a gated MLP.
 pub const FUSED_GATE_UP: Fused = Fused {
     name: "mlp.gate_up_proj",
     parts: &[("mlp.gate_proj", Rows::FeedForward), ("mlp.up_proj", Rows::FeedForward)],
+    by_head: false,
 };
 
 /// The biases of the projections of queries, keys and values.
@@ -420,6 +428,7 @@ impl Import {
         fixed: &[],
         names: &[],
         fused: &[],
+        spare: &[],
     };
 }
 

@@ -67,6 +67,7 @@ families! {
     cohere: "Command-R and Aya 23, without norms of queries and keys",
     phi: "Phi-1, Phi-1.5 and Phi-2",
     exaone4: "EXAONE 4.0",
+    gpt_neox: "GPT-NeoX and Pythia",
 }
 
 /// The annotated function over loaded weights, called directly.

@@ -7,7 +7,7 @@
 //! | norms | [`rms_norm`], [`head_norm`], [`layer_norm`], [`centred_norm`] |
 //! | attention | [`rope`], [`kv_append`], [`attention`], [`window_attention`], [`capped_attention`] |
 //! | convolution | [`append`], [`short_conv`] |
-//! | MLP | [`silu_mul`], [`gelu_mul`], [`gelu`], [`relu_squared`] |
+//! | MLP | [`silu_mul`], [`gelu_mul`], [`gelu`], [`gelu_erf`], [`relu_squared`] |
 //! | gates | [`mul`] |
 //! | multipliers, bounds | [`scale`], [`soft_cap`] |
 //! | residual | [`add`] |
@@ -52,7 +52,7 @@ pub use attention::{
 };
 pub use choose::{best, choose, first_probe, no_best, no_first_probe, no_probe, probe};
 pub use embed::embed;
-pub use gate::{gelu, gelu_mul, mul, relu_squared, silu_mul};
+pub use gate::{gelu, gelu_erf, gelu_mul, mul, relu_squared, silu_mul};
 pub use kv_append::kv_append;
 pub use layer_norm::{centred_norm, layer_norm};
 pub use linear::{linear, linear_rows};

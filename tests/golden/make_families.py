@@ -128,6 +128,18 @@ EXAONE4 = config(
 )
 KINDS = [(layer + 1) % 4 != 0 for layer in range(5)]
 
+GPT_NEOX = config(
+    "gpt_neox",
+    "GPTNeoX",
+    hidden_act="gelu",
+    num_key_value_heads=None,
+    rms_norm_eps=None,
+    layer_norm_eps=1e-5,
+    rope_theta=None,
+    rotary_emb_base=10000,
+    pad_token_id=None,
+)
+
 LFM2 = config(
     "lfm2",
     "Lfm2",
@@ -457,6 +469,14 @@ FAMILIES: dict[str, Family] = {
         | {"sliding_window": None, "sliding_window_pattern": None, "layer_types": ["full_attention"] * 2},
         Gguf(ARCH.EXAONE4),
     ),
+    "gpt_neox": Family(
+        changed(GPT_NEOX, rotary_pct=0.25, use_parallel_residual=True),
+        Gguf(ARCH.GPTNEOX, {"use_parallel_residual": True}, layer_norm=True),
+    ),
+    "gpt_neox_sequential": Family(
+        changed(GPT_NEOX, rotary_pct=1.0, use_parallel_residual=False),
+        Gguf(ARCH.GPTNEOX, {"use_parallel_residual": False}, layer_norm=True),
+    ),
     "cohere2": Family(
         config(
             "cohere2",
@@ -513,16 +533,18 @@ def write_gguf(folder: Path, family: Family, model: PreTrainedModel) -> None:
     name = gguf.MODEL_ARCH_NAMES[kind.architecture]
     writer = gguf.GGUFWriter(folder / f"{folder.name}.gguf", name)
     head_dim = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    heads = config.num_attention_heads
+    kv_heads = getattr(config, "num_key_value_heads", heads)
     rope = config.rope_parameters.get("full_attention", config.rope_parameters)
     rotary = int(head_dim * rope.get("partial_rotary_factor", 1.0))
     writer.add_block_count(config.num_hidden_layers)
     writer.add_context_length(config.max_position_embeddings)
     writer.add_embedding_length(config.hidden_size)
     writer.add_feed_forward_length(feed_forward_length(model))
-    writer.add_head_count(config.num_attention_heads)
+    writer.add_head_count(heads)
     kinds = getattr(config, "layer_types", None) or []
-    of_layers = [0 if kind == "conv" else config.num_key_value_heads for kind in kinds]
-    writer.add_head_count_kv(of_layers if 0 in of_layers else config.num_key_value_heads)
+    of_layers = [0 if kind == "conv" else kv_heads for kind in kinds]
+    writer.add_head_count_kv(of_layers if 0 in of_layers else kv_heads)
     writer.add_rope_freq_base(rope["rope_theta"])
     writer.add_key_length(head_dim)
     writer.add_value_length(head_dim)
@@ -555,9 +577,12 @@ def write_gguf(folder: Path, family: Family, model: PreTrainedModel) -> None:
             values = values[:, 0, :]
         if kind.norms_plus_one and tensor.endswith("norm.weight"):
             values = values + 1.0
-        for part, heads in (("q_proj.weight", config.num_attention_heads), ("k_proj.weight", config.num_key_value_heads)):
+        for part, count in (("q_proj.weight", heads), ("k_proj.weight", kv_heads)):
             if kind.permuted and tensor.endswith(part):
-                values = permuted(values, heads)
+                values = permuted(values, count)
+        if "query_key_value" in tensor:
+            by_head = values.reshape(heads, 3, head_dim, *values.shape[1:])
+            values = by_head.swapaxes(0, 1).reshape(values.shape)
         found = names.get_name(tensor, try_suffixes=(".weight", ".bias"))
         assert found, f"gguf-py has no name for {tensor}"
         if values.ndim == 1:

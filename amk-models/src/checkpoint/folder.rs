@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 use crate::chat::{ChatTemplate, TokenTexts};
 use crate::config::{AllowedFields, ModelConfig};
 use crate::tokenizer::Tokenizer;
+use crate::weights::FileForm;
 
 use super::{Checkpoint, CheckpointError, GenerationDefaults, json_error, names, read_if_present, read_json, shards};
 
@@ -29,7 +30,7 @@ pub(super) fn open(folder: &Path, allowed: &AllowedFields) -> Result<Checkpoint,
         tensors.join(quantization)?;
     }
     let mut tensors = names::usual(tensors, config.import)?;
-    tensors.arrange(&config, config.import.rotation.pairs)?;
+    tensors.arrange(&config, FileForm::Folder)?;
     Ok(Checkpoint {
         path: folder.to_owned(),
         tensors,

@@ -10,7 +10,7 @@ use crate::config::{ROPE_FACTORS, ROPE_FACTORS_LONG, ROPE_FACTORS_SHORT};
 use crate::import::Gguf;
 use crate::tokenizer::Tokenizer;
 use crate::weights::gguf::{GgufFile, MAGIC, Metadata, hugging_face_name};
-use crate::weights::{FormatCause, FormatError};
+use crate::weights::{FileForm, FormatCause, FormatError};
 
 use super::{Checkpoint, CheckpointError, GenerationDefaults, folder};
 
@@ -63,7 +63,7 @@ pub(super) fn open(path: &Path, allowed: &AllowedFields) -> Result<Checkpoint, C
     for name in [ROPE_FACTORS, ROPE_FACTORS_SHORT, ROPE_FACTORS_LONG] {
         tensors.take(name);
     }
-    tensors.arrange(&config, gguf.pairs)?;
+    tensors.arrange(&config, FileForm::Gguf)?;
     Ok(Checkpoint { path: path.to_owned(), config, tensors, generation, chat_template, tokenizer })
 }
 

@@ -13,17 +13,21 @@ const HEAD: &str = "lm_head.";
 /// config, and no implementation reads them.
 const FREQUENCIES: &str = ".rotary_emb.inv_freq";
 
-/// Renames the tensors to their usual names, without tensors of other parts of a larger model and
-/// without rotary frequencies. The weights of depthwise convolutions, `[N, 1, L]`, become matrices.
+/// Renames the tensors to their usual names, without tensors of other parts of a larger model,
+/// rotary frequencies and others that nothing reads. The weights of depthwise convolutions,
+/// `[N, 1, L]`, become matrices.
 ///
 /// # Errors
 /// [`FormatCause::Duplicate`](crate::weights::FormatCause::Duplicate) when two tensors get the same name.
 pub(super) fn usual(tensors: TensorSet, import: &Import) -> Result<TensorSet, FormatError> {
     let mut usual = TensorSet::default();
     let others = import.inside.map_or(&[][..], |inside| inside.others);
-    let is_other = |tensor: &&StoredTensor| {
-        others.iter().any(|other| tensor.name().starts_with(other)) || tensor.name().ends_with(FREQUENCIES)
+    let is_spare = |name: &str| {
+        let of_layer = name.split_once("layers.").and_then(|(_, rest)| rest.split_once('.'));
+        name.ends_with(FREQUENCIES) || of_layer.is_some_and(|(_, name)| import.spare.contains(&name))
     };
+    let is_other =
+        |tensor: &&StoredTensor| others.iter().any(|other| tensor.name().starts_with(other)) || is_spare(tensor.name());
     let any = |start: &str| tensors.iter().any(|tensor| tensor.name().starts_with(start));
     let is_bare = import.inside.is_none() && !any(DECODER) && any(LAYERS);
     usual.without_prefix = is_bare.then_some(DECODER);

@@ -13,7 +13,7 @@ use crate::weights::gguf::{Array, Metadata, Value};
 
 use super::rope::{longrope_attention_factor, yarn_attention_factor};
 use super::{AllowedFields, ConfigError, MAX_DIMENSION, MAX_LENGTH, ModelConfig, Refusal, Rope, RopeScaling};
-use crate::import::{Gguf, Import, Local, Number, Size, Unlisted, Window};
+use crate::import::{Flag, Gguf, Import, Local, Number, Size, Unlisted, Window};
 use crate::models::imports;
 
 /// Keys under the architecture's prefix that [`read`] uses, in addition to the family's.
@@ -235,7 +235,7 @@ fn read(keys: &mut Keys<'_>, import: &'static Import, tensors: GgufTensors) -> M
         tied_embeddings: tensors.tied_embeddings,
         sizes: sizes(keys, import),
         numbers,
-        flags: flags(import, &tensors.names),
+        flags: flags(keys, import, &tensors.names),
         layer_flags: layer_flags(keys, import, layers, &tensors.names),
         window,
         norms_less_one: false,
@@ -338,10 +338,14 @@ fn stated_flags(keys: &mut Keys<'_>, key: &str, layers: usize) -> Option<Vec<boo
     }
 }
 
-/// A flag is set if the first layer has its tensors.
-fn flags(import: &Import, names: &BTreeSet<String>) -> BTreeMap<&'static str, bool> {
+/// A flag is set by its key, or without one if the first layer has its tensors.
+fn flags(keys: &mut Keys<'_>, import: &Import, names: &BTreeSet<String>) -> BTreeMap<&'static str, bool> {
     let has = |tensor: &&str| names.contains(&format!("model.layers.0.{tensor}"));
-    import.flags.iter().map(|flag| (flag.path, flag.tensors.iter().any(has))).collect()
+    let mut flag = |flag: &Flag| match flag.key {
+        Some(key) => (flag.path, keys.truth(key).unwrap_or(flag.default)),
+        None => (flag.path, flag.tensors.iter().any(has)),
+    };
+    import.flags.iter().map(&mut flag).collect()
 }
 
 /// The tokens that end a text: first those that a key names.
@@ -505,6 +509,16 @@ impl Keys<'_> {
         self.read(&full, |metadata| metadata.float(&full))
     }
 
+    fn truth(&mut self, key: &str) -> Option<bool> {
+        match self.metadata.get(&self.full(key))? {
+            Value::Bool(truth) => Some(*truth),
+            _ => {
+                self.refuse(key, "expected true or false");
+                None
+            }
+        }
+    }
+
     fn text(&mut self, key: &str) -> Option<String> {
         let full = self.full(key);
         self.read(&full, |metadata| metadata.text(&full).map(|text| text.map(str::to_owned)))
@@ -521,7 +535,8 @@ impl Keys<'_> {
         let number = self.import.numbers.iter().any(|number| number.key == Some(own));
         let layers = self.import.layers.is_some_and(|flag| flag.key == Some(own));
         let size = self.import.sizes.iter().any(|size| size.key == own);
-        local || own == self.gguf.eps || number || layers || size || self.gguf.unread.contains(&own)
+        let flag = self.import.flags.iter().any(|flag| flag.key == Some(own));
+        flag || local || own == self.gguf.eps || number || layers || size || self.gguf.unread.contains(&own)
     }
 
     fn account_for_the_rest(&mut self) {

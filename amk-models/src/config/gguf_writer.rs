@@ -62,6 +62,11 @@ impl ModelConfig {
         }
         let own = self.import.sizes.iter().filter_map(|size| Some((size.key, *self.sizes.get(size.dim)?)));
         own.for_each(|(key, size)| put(key, Value::Unsigned(size as u64)));
+        for flag in self.import.flags {
+            if let (Some(key), Some(&set)) = (flag.key, self.flags.get(flag.path)) {
+                put(key, Value::Bool(set));
+            }
+        }
         // A window of the whole context cuts nothing off.
         let whole = gguf.stated.contains(&WINDOW).then_some(self.context_len);
         if let Some(window) = self.window.or(whole) {

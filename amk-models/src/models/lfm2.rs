@@ -68,6 +68,7 @@ pub const IMPORTS: &[Import] = &[Import {
     fused: &[Fused {
         name: "conv.in_proj",
         parts: &[("conv.before", Rows::Hidden), ("conv.after", Rows::Hidden), ("conv.value", Rows::Hidden)],
+        by_head: false,
     }],
     ..Import::LLAMA
 }];

@@ -9,6 +9,7 @@ pub mod gemma;
 pub mod gemma2;
 pub mod gemma3;
 pub mod glm4;
+pub mod gpt_neox;
 pub mod granite;
 pub mod kv;
 pub mod lfm2;
@@ -50,6 +51,7 @@ pub fn imports() -> impl Iterator<Item = &'static Import> {
         cohere::IMPORTS,
         phi::IMPORTS,
         exaone4::IMPORTS,
+        gpt_neox::IMPORTS,
     ];
     families.into_iter().flatten()
 }

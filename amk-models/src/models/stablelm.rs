@@ -15,7 +15,7 @@ pub const IMPORTS: &[Import] = &[Import {
     gguf: Some(Gguf { eps: "attention.layer_norm_epsilon", ..Gguf::of("stablelm") }),
     eps: ("layer_norm_eps", 1e-5),
     rotation: Rotation { part: Some(0.25), pairs: Pairs::Halves },
-    flags: &[Flag { path: "qkv_bias", field: "use_qkv_bias", default: false, tensors: QKV_BIASES }],
+    flags: &[Flag { path: "qkv_bias", field: "use_qkv_bias", default: false, key: None, tensors: QKV_BIASES }],
     ..Import::LLAMA
 }];
 

@@ -4,24 +4,25 @@
 use crate::config::ModelConfig;
 use crate::import::{Pairs, Rows};
 
-use super::{FormatCause, FormatError, RowOrder, StoredTensor, TensorSet};
+use super::{FileForm, FormatCause, FormatError, RowOrder, StoredTensor, TensorSet};
 
 impl TensorSet {
-    /// Takes fused projections apart and orders the rows of queries and keys, which the file
-    /// rotates by `pairs`.
+    /// Takes fused projections apart and orders the rows of queries and keys as the page rotates
+    /// them.
     ///
     /// # Errors
     /// [`FormatCause::BadTensor`] if a tensor does not have the rows of its parts or of whole
     /// heads, [`FormatCause::Duplicate`] if a part is there separately.
-    pub(crate) fn arrange(&mut self, config: &ModelConfig, pairs: Pairs) -> Result<(), FormatError> {
+    pub(crate) fn arrange(&mut self, config: &ModelConfig, form: FileForm) -> Result<(), FormatError> {
         for fused in config.import.fused {
             let parts: Vec<(&str, usize)> =
                 fused.parts.iter().map(|&(name, rows)| (name, rows_of(config, rows))).collect();
             for name in self.names_ending_in(&[fused.name]) {
-                self.take_apart(&name, fused.name, &parts)?;
+                let head_dim = (fused.by_head && form == FileForm::Folder).then_some(config.head_dim);
+                self.take_apart(&name, fused.name, &parts, head_dim)?;
             }
         }
-        if pairs == Pairs::Neighbours {
+        if form.pairs(config) == Pairs::Neighbours {
             for name in self.names_ending_in(&["self_attn.q_proj", "self_attn.k_proj"]) {
                 self.pair_halves(&name, config)?;
             }
@@ -39,7 +40,14 @@ impl TensorSet {
         self.iter().map(StoredTensor::name).filter(|name| is(name)).map(str::to_owned).collect()
     }
 
-    fn take_apart(&mut self, name: &str, stem: &str, parts: &[(&str, usize)]) -> Result<(), FormatError> {
+    /// The parts lie one after the other, or head by head if there is a `head_dim`.
+    fn take_apart(
+        &mut self,
+        name: &str,
+        stem: &str,
+        parts: &[(&str, usize)],
+        head_dim: Option<usize>,
+    ) -> Result<(), FormatError> {
         let Some(whole) = self.take(name) else { return Ok(()) };
         let rows: usize = parts.iter().map(|(_, rows)| rows).sum();
         if whole.shape().first() != Some(&rows) {
@@ -47,8 +55,18 @@ impl TensorSet {
             return Err(bad(&whole, format!("its shape is {:?}, expected rows: {}", whole.shape(), listed.join(", "))));
         }
         let mut start = 0;
-        for &(part, rows) in parts {
-            let tensor = whole.part(name.replace(stem, part), start..start + rows);
+        for (index, &(part, rows)) in parts.iter().enumerate() {
+            let name = name.replace(stem, part);
+            let tensor = match head_dim {
+                // Parts of unequal length have no such order.
+                Some(head_dim) if rows * parts.len() == whole.shape[0] => {
+                    let row_order = RowOrder::ByHead { head_dim, part: index, parts: parts.len() };
+                    let shape = [&[rows], &whole.shape[1..]].concat();
+                    StoredTensor { name, shape, row_order, ..whole.clone() }
+                }
+                Some(_) => return Err(bad(&whole, "its parts have different numbers of heads".to_owned())),
+                None => whole.part(name, start..start + rows),
+            };
             start += rows;
             self.insert(tensor).map_err(|tensor| tensor.duplicate())?;
         }

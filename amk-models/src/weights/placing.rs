@@ -76,13 +76,17 @@ impl FileForm {
         Ok(placed)
     }
 
-    fn row_order(self, config: &ModelConfig, name: &str) -> RowOrder {
-        let pairs = match self {
+    /// The pairs of elements that files rotate.
+    pub(super) fn pairs(self, config: &ModelConfig) -> Pairs {
+        match self {
             Self::Folder => config.import.rotation.pairs,
             Self::Gguf => config.import.gguf.map_or(Pairs::Halves, |gguf| gguf.pairs),
-        };
+        }
+    }
+
+    fn row_order(self, config: &ModelConfig, name: &str) -> RowOrder {
         let rotated = [".self_attn.q_proj.", ".self_attn.k_proj."].iter().any(|part| name.contains(part));
-        match pairs {
+        match self.pairs(config) {
             Pairs::Neighbours if rotated => {
                 RowOrder::InterleavedHalves { head_dim: config.head_dim, rotary_dims: config.rope.rotary_dims }
             }

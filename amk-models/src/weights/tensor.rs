@@ -40,6 +40,16 @@ pub enum RowOrder {
         /// Leading rows of a head that are rotated; even and at most `head_dim`.
         rotary_dims: usize,
     },
+    /// One of several projections of equal size that the file has head by head: the first head of
+    /// each, then the second.
+    ByHead {
+        /// Rows of one head.
+        head_dim: usize,
+        /// The number of this projection among them.
+        part: usize,
+        /// The number of projections.
+        parts: usize,
+    },
 }
 
 impl RowOrder {
@@ -55,6 +65,7 @@ impl RowOrder {
                 }
                 head * head_dim + 2 * (within % half) + within / half
             }
+            Self::ByHead { head_dim, part, parts } => (row / head_dim * parts + part) * head_dim + row % head_dim,
         }
     }
 }
@@ -140,7 +151,10 @@ impl StoredTensor {
     /// Bytes in the file.
     pub fn stored_len(&self) -> usize {
         match &self.rows {
-            RowSource::File(extent) | RowSource::Doubles(extent) => extent.range.len(),
+            RowSource::File(extent) | RowSource::Doubles(extent) => match self.row_order {
+                RowOrder::ByHead { parts, .. } => extent.range.len() / parts,
+                RowOrder::Natural | RowOrder::InterleavedHalves { .. } => extent.range.len(),
+            },
             RowSource::Quantized { matrix, .. } => matrix.stored_len(self.rows()),
         }
     }
@@ -324,6 +338,13 @@ impl StoredTensor {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rows_of_a_part_are_found_in_each_head() {
+        let order = RowOrder::ByHead { head_dim: 2, part: 1, parts: 3 };
+        let stored: Vec<_> = (0..6).map(|row| order.stored_row(row)).collect();
+        assert_eq!(stored, [2, 3, 8, 9, 14, 15]);
+    }
 
     #[test]
     fn interleaved_halves_are_put_apart() {

@@ -285,6 +285,19 @@ fn exaone_4_rotates_only_layers_with_a_window_or_all_if_it_has_none() {
 }
 
 #[test]
+fn gpt_neox_has_its_own_names_of_fields_and_a_flag_of_its_residual() {
+    let config = |name: &str, fields: Value| read(&changed(name, fields)).unwrap();
+    let given = config("gpt_neox", json!({}));
+    assert_eq!((given.rope.theta, given.rope.rotary_dims, given.head_dim, given.kv_heads), (1e4, 4, 16, 4));
+    assert_eq!((given.activation, given.flags["parallel"]), (Activation::Gelu, true));
+    assert!(config("gpt_neox", json!({"use_parallel_residual": null})).flags["parallel"]);
+    assert!(!config("gpt_neox_sequential", json!({})).flags["parallel"]);
+    assert_eq!(config("gpt_neox", json!({"rotary_pct": 0.5, "rotary_emb_base": 500})).rope.theta, 500.0);
+    assert_eq!(config("gpt_neox_sequential", json!({"rotary_pct": null})).rope.rotary_dims, 4);
+    refused("gpt_neox", json!({"attention_bias": false}), "attention_bias", "biases");
+}
+
+#[test]
 fn layers_of_lfm2_attend_where_the_config_says() {
     let attends = |name: &str, fields: Value| read(&changed(name, fields)).unwrap().layer_flags["attends"].clone();
     assert_eq!(attends("lfm2", json!({})), [false, true, false, true]);
@@ -367,6 +380,21 @@ fn fused_projections_are_taken_apart_by_rows() {
     assert!(error.contains("expected rows: 64 of self_attn.q_proj, 32 of self_attn.k_proj"), "{error}");
     let twice = [(QKV, rows(128, 64)), ("model.layers.1.self_attn.k_proj.weight", rows(32, 64))];
     assert!(open("phi3", &twice).err().unwrap().contains("model.layers.1.self_attn.k_proj.weight"));
+}
+
+#[test]
+fn projections_that_lie_head_by_head_are_taken_apart() {
+    const QKV: &str = "gpt_neox.layers.1.attention.query_key_value.weight";
+    let mask = ("gpt_neox.layers.1.attention.bias", ("U8", vec![1, 1, 2, 2], vec![1; 4]));
+    let mut tensors = open("gpt_neox", &[(QKV, rows(192, 64)), mask]).unwrap().tensors;
+    for (part, start) in [("q_proj", 0.0), ("k_proj", 16.0), ("v_proj", 32.0)] {
+        let tensor = tensors.claim(&format!("model.layers.1.self_attn.{part}.weight"), &[64, 64]).unwrap();
+        assert_eq!(tensor.stored_len(), 64 * 64 * 4);
+        let firsts: Vec<f32> = tensor.to_f32().chunks(64).map(|row| row[0]).collect();
+        let expected = (0..64u8).map(|row| start + f32::from(row / 16 * 48 + row % 16));
+        assert!(firsts.into_iter().eq(expected), "{part}");
+    }
+    tensors.finish().unwrap();
 }
 
 #[test]

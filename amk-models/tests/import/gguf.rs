@@ -301,7 +301,7 @@ fn other_models_are_refused() {
         file.text("general.architecture", name);
         open(&file).unwrap_err()
     };
-    for name in ["gpt2", "minicpm", "gptneox", "qwen2moe"] {
+    for name in ["gpt2", "minicpm", "mpt", "qwen2moe"] {
         assert!(architecture(name).contains("supported are llama, phi3, "), "{name}");
     }
     refused(|file| file.u32("llama.attention.sliding_window", 4), "sliding window");

@@ -23,6 +23,11 @@ AMK_DEVICE void gelu(Task& t, In x, Out y) {
     for (u32 i = t.thread(); i < y.len(); i += t.threads()) y.set(i, gelu_of(x[i]));
 }
 
+AMK_DEVICE void gelu_erf(Task& t, In x, Out y) {
+    for (u32 i = t.thread(); i < y.len(); i += t.threads())
+        y.set(i, 0.5f * x[i] * (1.0f + erff(0.7071067812f * x[i])));
+}
+
 AMK_DEVICE void relu_squared(Task& t, In x, Out y) {
     for (u32 i = t.thread(); i < y.len(); i += t.threads())
         y.set(i, fmaxf(x[i], 0.0f) * fmaxf(x[i], 0.0f));

@@ -4,6 +4,7 @@ use amk::formula;
 use amk::formula::{Exact, Operands};
 
 formula!("amk_kernels::gelu", gelu);
+formula!("amk_kernels::gelu_erf", gelu_erf);
 formula!("amk_kernels::gelu_mul", gelu_mul);
 formula!("amk_kernels::mul", mul);
 formula!("amk_kernels::relu_squared", relu_squared);
@@ -36,6 +37,22 @@ fn gelu_mul(o: &mut Operands) -> Vec<Exact> {
 /// [`gelu_of`] each element.
 fn gelu(o: &mut Operands) -> Vec<Exact> {
     o.data(0).iter().map(|&x| gelu_of(x, 1.0)).collect()
+}
+
+/// `y = x / 2 * (1 + erf(x / sqrt(2)))`, with the integral of the density by Simpson's rule. The
+/// sum may cancel, and an error in the argument counts times the slope of the function.
+fn gelu_erf(o: &mut Operands) -> Vec<Exact> {
+    let of = |&x: &f64| {
+        let density = |t: f64| (-t * t).exp() * core::f64::consts::FRAC_2_SQRT_PI;
+        let (u, steps) = ((x * core::f64::consts::FRAC_1_SQRT_2).clamp(-6.0, 6.0), 1024);
+        let at = |step: i32| density(u * f64::from(step) / f64::from(steps));
+        let weighted = |step: i32| at(step) * if step % 2 == 0 { 2.0 } else { 4.0 };
+        let inner: f64 = (1..steps).map(weighted).sum();
+        let erf = (at(0) + inner + at(steps)) * u / (3.0 * f64::from(steps));
+        let magnitude = (x / 2.0).abs() * (1.0 + erf.abs() + u.abs() * density(u));
+        Exact { value: x / 2.0 * (1.0 + erf), magnitude }
+    };
+    o.data(0).iter().map(of).collect()
 }
 
 /// `y = max(x, 0)^2`.

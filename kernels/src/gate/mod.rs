@@ -24,6 +24,12 @@ amk_cuda::pointwise!(Pointwise {
 });
 
 amk_cuda::pointwise!(Pointwise {
+    instruction: "amk_kernels::gelu_erf",
+    function: "gelu_erf_of",
+    code: include_str!("pointwise.cuh"),
+});
+
+amk_cuda::pointwise!(Pointwise {
     instruction: "amk_kernels::mul",
     function: "gated",
     code: include_str!("pointwise.cuh"),
@@ -103,6 +109,21 @@ pub fn gelu(x: &Tensor) -> Tensor {
     x.data().iter().copied().map(gelu_of).collect()
 }
 
+/// `y = x / 2 * (1 + erf(x / sqrt(2)))`: the activation of an MLP without a gate.
+///
+/// `x: [N]`, `y: [N]`, all f32. Source: as [`gelu_mul`]; `gelu` of transformers.
+#[instruction(
+    op = "gelu_erf",
+    shape = "x: [N] -> y: [N]",
+    tile = "T = 16",
+    task = "n in 0..N step T: y[n..n+T] <- x[n..n+T]",
+    cuda = "body.cuh"
+)]
+pub fn gelu_erf(x: &Tensor) -> Tensor {
+    let of = |x: f64| 0.5 * x * (1.0 + erf(x * core::f64::consts::FRAC_1_SQRT_2));
+    x.data().iter().map(|&x| of(f64::from(x)) as f32).collect()
+}
+
 /// `y = max(x, 0)^2`: the activation of an MLP without a gate.
 ///
 /// `x: [N]`, `y: [N]`, all f32. Source: So et al., Primer, 2021, section 4.
@@ -120,6 +141,20 @@ pub fn relu_squared(x: &Tensor) -> Tensor {
 fn gelu_of(x: f32) -> f32 {
     const FACTOR: f32 = core::f32::consts::FRAC_2_SQRT_PI * core::f32::consts::FRAC_1_SQRT_2;
     0.5 * x * (1.0 + (FACTOR * (x + 0.044_715 * x * x * x)).tanh())
+}
+
+/// The error function, by a series of terms of one sign. Source: Abramowitz and Stegun, 7.1.6.
+fn erf(x: f64) -> f64 {
+    // Beyond, it is 1 in f64.
+    let x = x.clamp(-6.0, 6.0);
+    let mut term = core::f64::consts::FRAC_2_SQRT_PI * x * (-x * x).exp();
+    let (mut sum, mut odd) = (term, 1.0);
+    while term.abs() > f64::EPSILON * sum.abs() {
+        odd += 2.0;
+        term *= 2.0 * x * x / odd;
+        sum += term;
+    }
+    sum
 }
 
 fn gated(gate: &Tensor, up: &Tensor, activation: impl Fn(f32) -> f32) -> Tensor {

@@ -11,6 +11,8 @@ AMK_DEVICE float gelu_of(float x) {
 
 AMK_DEVICE float gelu_gate(float gate, float up) { return gelu_of(gate) * up; }
 
+AMK_DEVICE float gelu_erf_of(float x) { return 0.5f * x * (1.0f + erff(0.7071067812f * x)); }
+
 AMK_DEVICE float gated(float gate, float x) { return gate * x; }
 
 AMK_DEVICE float relu_squared_of(float x) { return fmaxf(x, 0.0f) * fmaxf(x, 0.0f); }
