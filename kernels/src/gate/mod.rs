@@ -181,6 +181,16 @@ mod tests {
         assert_eq!(mul(&Tensor::from([2.0, -3.0]), &Tensor::from([0.5, 4.0])).data(), [1.0, -12.0]);
     }
 
+    /// Values of the standard normal distribution function.
+    #[test]
+    fn gelu_by_the_error_function_is_the_input_times_a_probability() {
+        let x = [0.0, 1.0, -1.0, 2.5, -3.0, 40.0, -40.0];
+        let share = [0.5, 0.841_344_746, 0.158_655_254, 0.993_790_335, 0.001_349_898, 1.0, 0.0];
+        let exact: Vec<f64> = x.iter().zip(share).map(|(&x, share)| f64::from(x) * share).collect();
+        close(gelu_erf(&Tensor::from(x)).data(), &exact, 1e-6);
+        assert!(gelu_erf(&Tensor::from([f32::NAN])).data()[0].is_nan());
+    }
+
     #[test]
     fn negative_inputs_have_no_square() {
         assert_eq!(relu_squared(&Tensor::from([-2.0, 0.0, 0.5, 3.0])).data(), [0.0, 0.0, 0.25, 9.0]);
