@@ -2,11 +2,7 @@
 // projections, in their order, while one coroutine stands for the consumers. A task that uses the
 // ring's memory finds nobody else in it.
 #define AMK_WARPS 16
-#define any any_of_lane
-#define all all_of_lane
-#include "coroutines.h"
-#undef any
-#undef all
+#include "copying.h"
 
 #define AMK_SLOTS 7
 #undef AMK_COPIERS // threads of consumers stand for them
@@ -20,12 +16,6 @@
     fflush(stdout);
     _Exit(1);
 }
-// A turn of whoever waits. Launches take some hundred thousand.
-static u32 turns;
-static void next_turn() {
-    if (++turns > 50000000) fail("nobody goes on");
-    next();
-}
 
 // ---- shared memory: an arena of which addresses are offsets ----
 constexpr u32 RING = 1 << 15, MEMORY = AMK_SLOTS * 32768;
@@ -35,29 +25,9 @@ static void copy_16(u32 to, const void* from) { memcpy(arena + to, from, 16); }
 static void copy_4(u32 to, const void* from) { memcpy(arena + to, from, 4); }
 
 #include "barriers.h"
-static void count_up(u32& counter) { counter++; }
-static u32 counted(const u32& counter) { return next_turn(), counter; }
-static u32 load_shared_atomic(const u32* at) { return *at; }
-static void __nanosleep(u32) {}
-static u32 clock_low() { return next_turn(), turns; }
-// Votes of a warp.
-static bool found[AMK_WARPS];
-static bool any(bool x) {
-    bool& of_warp_x = found[running / 32];
-    of_warp_x |= x;
-    __syncwarp();
-    const bool of_any = of_warp_x;
-    __syncwarp();
-    of_warp_x = false;
-    __syncwarp();
-    return of_any;
-}
-static bool all(bool x) { return !any(!x); }
-static u32 __shfl_up_sync(u32, u64 value, int by) { return from_lane(value, running - by); }
 static u32 __clz(u32 x) { return x ? __builtin_clz(x) : 32; }
 static float __fdividef(float a, float b) { return a / b; }
 static float rsqrt_fast(float x) { return 1 / sqrtf(x); }
-static u64 min(u64 a, u64 b) { return a < b ? a : b; }
 
 static const u32 BYTES[] = {512, 288};
 static u32 tile_bytes(u32 kind) { return BYTES[kind]; }

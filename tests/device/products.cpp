@@ -7,17 +7,8 @@
 constexpr int PARTIAL_PITCH = 132;
 constexpr u32 INPUT = 0, OUTPUT = 1 << 14, NORM = 16, EPOCH = 7;
 
-// ---- what ptx.cuh has ----
-static u32 load_shared_word(u32 at) { return shared_at<u32>(at); }
-static u32 load_shared_half(u32 at) { return shared_at<u16>(at); }
-static u32 load_shared_byte(u32 at) { return shared_at<u8>(at); }
-static u32 __byte_perm(u32 a, u32 b, u32 selectors) { return permute(a, b, selectors); }
-template <u32 MASK> static u32 masked(u32 x, u32 bits) { return (x & MASK) | bits; }
+#include "coded.h"
 static u32 fma_bf16(u32, u32, u32) { exit(printf("nothing is decoded\n")); }
-static float low_half(u32 pair) { // of a normal number
-    return ldexpf(1024 + (pair & 1023), (int)(pair >> 10 & 31) - 25);
-}
-static float high_half(u32 pair) { return low_half(pair >> 16); }
 
 static u32 bytes_of_tile; // of the kind that runs
 #define asm
@@ -36,38 +27,6 @@ static std::vector<Elem> constants(1 << 15);
 static Params params;
 static Record record;
 static void (*project)(Worker&, const Record&);
-
-// Codes of all values, and scales between 1/32 and 1/16.
-template <class T> static std::vector<u8> drawn_tape(u32 tiles) {
-    std::vector<u8> tape(tiles * T::BYTES);
-    for (u32 at = 0; at < tape.size(); at++) {
-        const u32 in = at % T::PACK;
-        tape[at] = (u32)(drawn() * 128 + 128) & 255;
-        if (in >= T::HEADS && in % 2) tape[at] = 0x28 | (tape[at] & 3);
-    }
-    return tape;
-}
-// The products of the rows of a block of a unit with the inputs of its columns.
-template <class B> static void add_products(const u8* block, u32 tiles, const std::vector<float>& x, u32 column, double* rows) {
-    using T = CodedTile<B>;
-    using Coding = typename B::Coding;
-    memcpy(arena + RING, block, tiles * T::BYTES);
-    for (u32 tile = 0; tile < tiles; tile++)
-        for (u32 lane = 0; lane < 32; lane++) {
-            T one[1];
-            typename T::Place place(tile, lane, 0);
-            place.advance(RING);
-            T::template load<1>(one, place, tile, lane, 1);
-            const uint4 a = one[0].codes.fragment();
-            const u32 pairs[4] = {a.x, a.y, a.z, a.w};
-            for (u32 i = 0; i < 8; i++) {
-                const bool odd = i / 2 % 2;
-                const double code = std::ldexp(odd ? Coding::ODD : 1.0, Coding::DOWN) * element(pairs[i / 2], i % 2);
-                const double w = B::scale(one[0].scales, odd) * (code - B::taken(one[0].scales));
-                rows[lane / 4] += w * x[column + tile * 32 + lane % 4 * 4 + i / 4 * 2 + i % 2 + 16 * odd];
-            }
-        }
-}
 
 template <class B, int DEPTH, int PASSES, bool EVEN> static void check(u32 k, u32 units, bool normed) {
     using T = CodedTile<B>;
@@ -102,7 +61,9 @@ template <class B, int DEPTH, int PASSES, bool EVEN> static void check(u32 k, u3
     for (u32 first = 0; first < units; first += AMK_GROUP_UNITS)
         for (u32 pass = 0; pass < cut.passes; pass++)
             for (u32 unit = first; unit < min(first + AMK_GROUP_UNITS, units); unit++, from += cut.count(pass) * T::BYTES)
-                add_products<B>(from, cut.count(pass), x, cut.first(pass) * 32, &expected[unit * 8]);
+                for_elements<T>(from, cut.count(pass), [&](u32 row, u32 column, double w) {
+                    expected[unit * 8 + row] += w * x[cut.first(pass) * 32 + column];
+                });
 
     ring.start(pieces);
     project = [](Worker& w, const Record& r) {
