@@ -129,8 +129,8 @@ pub trait Coded: 'static {
     /// The places of the bits of a lane's eight codes, for 4-bit codes: masks, and how far the
     /// masked bits are rotated left. `CodedTile` in C++ defines the order of codes before that.
     const MOVED: &'static [(u32, u32)] = &[(u32::MAX, 0)];
-    /// Whether an element is a code, less a number, times one scale of its group. Then four warps of
-    /// a GPU, a team, multiply tiles together in steps of 17 to 32 rows.
+    /// Whether an element is a code, less a number, times one scale of its group. Then four warps
+    /// of a GPU, a team, multiply tiles together in steps of 17 to 32 rows.
     const TEAMS: bool = true;
 
     /// The codes of a group.

@@ -30,9 +30,9 @@ use std::ops::Range;
 /// Shares of a projection's columns at most.
 pub(super) const MOST_SHARES: u32 = 8;
 
-/// A wait costs as much time as copying this many times the schedule's `split_k` in KiB. A byte of a
-/// sum, which is stored and loaded, costs as much as copying this many bytes, and so does a byte of
-/// weights that the memory has to read. All are fitted on an H200.
+/// A wait costs as much time as copying this many times the schedule's `split_k` in KiB. A byte of
+/// a sum, which is stored and loaded, costs as much as copying this many bytes, and so does a byte
+/// of weights that the memory has to read. All are fitted on an H200.
 const WAIT: u64 = 8;
 const SUM: u64 = 4;
 const READ: u64 = 2;
