@@ -367,6 +367,12 @@ fn a_loader_of_rows_takes_every_block_once() {
     }
 }
 
+/// The code by which a launch begins the barriers of stages.
+fn beginning() -> String {
+    let begin = native::text("attention/begin.cuh");
+    between(&begin, "AMK_DEVICE void begin_stages", "AMK_DEVICE void begin_fresh")
+}
+
 /// The code of the copying warps of wide steps.
 fn copier() -> String {
     const SHARED: &str = "struct Params : VmParams, DecoderParams {};\n\
@@ -388,6 +394,7 @@ fn copier() -> String {
         between(&stages, "// The groups of units and columns of a record", "// ---- what the consumers tell"),
         linear("boxes"),
         linear("copier"),
+        beginning(),
     ]
     .concat()
 }
@@ -409,7 +416,7 @@ fn wide_products() -> String {
         linear("copies"),
         format!("struct Kept {{\n{}}};\n#include \"wide.h\"\n", kept("// For attention.")),
         native::text("vm/values.cuh"),
-        between(&rows, "constexpr u32 SETS", "#if AMK_ROWS && !AMK_WIDE").replacen("#if", "#if 1\n#if", 1),
+        between(&rows, "#if AMK_ROWS\nconstexpr u32 SETS", "#if AMK_ROWS && !AMK_WIDE"),
         between(&inputs, "struct GemvShape", "// Neighbouring tiles of an input"),
         between(&cut, "struct GemvCut", "AMK_DEVICE u32 group_units"),
         "#define __CUDA_ARCH_FEAT_SM90_ALL 1\n".into(),
@@ -420,9 +427,10 @@ fn wide_products() -> String {
         to_end(&stages, "// Copies contiguous runs of bytes"),
     ]
     .concat()
-        + &["tile/tile"].map(linear).concat()
+        + &linear("tile/tile")
         + &kinds.concat()
         + &["tile/pairs", "boxes", "copier", "delivery", "wide"].map(linear).concat()
+        + &beginning()
 }
 
 #[test]

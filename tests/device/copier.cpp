@@ -155,12 +155,7 @@ static Record task(u32 op) {
 static void launch(u32 rows, u32 stages) {
     memset(arena, 0, sizeof arena);
     params.row_count = rows, left_stages = stages, turns = 0;
-    for (u32 i = 0; i < WIDE_STAGES; i++) {
-        barrier_init(shared_address(shared.stage_full + i), 33);
-        barrier_init(shared_address(shared.stage_empty + i), AMK_WARPS);
-    }
-    barrier_init(shared_address(&shared.inputs), 1);
-    barrier_init(shared_address(&shared.copiers), AMK_COPIERS);
+    begin_stages(shared);
     run([](u32 thread) {
         if (thread / 32 < AMK_COPIERS) copy_stages(params, shared, RING, thread / 32, thread % 32);
         if (thread == AMK_COPIERS * 32) consume();

@@ -1,10 +1,13 @@
-// Warps that copy and warps that wait for them, without a GPU: votes of a warp, and counters. The including file defines AMK_WARPS.
+// Warps that copy and warps that wait for them, without a GPU: votes of a warp, and counters. The
+// including file defines AMK_WARPS.
 #pragma once
 #define any any_of_lane
 #define all all_of_lane
 #include "coroutines.h"
 #undef any
 #undef all
+
+static dim threadIdx = {0}; // of who begins a launch
 
 // A turn of whoever waits. Launches take some hundred thousand.
 static u32 turns;

@@ -102,8 +102,8 @@ static void mma(float (&d)[4], const uint4& a, u32 b0, u32 b1) {
     }
     __syncwarp();
 }
-// Products of a warpgroup: a warp has 16 rows of A. Functions in wgmma.cuh describe matrices: pieces of 16 bytes by themselves, or in lines
-// of 64 or 128 bytes, in which they change places.
+// Products of a warpgroup: a warp has 16 rows of A. Functions in wgmma.cuh describe matrices: pieces
+// of 16 bytes by themselves, or in lines of 64 or 128 bytes, in which they change places.
 static float of_matrices(u64 described, u32 row, u32 k) {
     const u32 first = (described & 0x3fff) + row / 8 * (described >> 32 & 0x3fff), swizzle = described >> 62;
     if (!swizzle) return element(shared_at<u16>((first + k / 8 * (described >> 16 & 0x3fff)) * 16 + row % 8 * 16 + k % 8 * 2), 0);

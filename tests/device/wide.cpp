@@ -1,5 +1,5 @@
-// Projections of wide steps over coded weights, without a GPU: copying warps bring the stages of units and inputs, and warps deliver
-// products of all columns, or the sums of shares of them.
+// Projections of wide steps over coded weights, without a GPU: copying warps bring the stages of
+// units and inputs, and warps deliver products of all columns, or the sums of shares of them.
 #define AMK_WARPS 16
 #include "copying.h"
 #define AMK_PACE 3
@@ -51,12 +51,7 @@ static void launch(const std::vector<u8>& tape, u32 columns) {
     params.tape = tape.data(), params.tape_at = tape_at, params.records = records.data(), params.record_at = record_at;
     params.row_count = columns, params.steps = 1, turns = 0;
     memset(arena, 0, sizeof arena);
-    for (u32 i = 0; i < WIDE_STAGES; i++) {
-        barrier_init(shared_address(shared.stage_full + i), 33);
-        barrier_init(shared_address(shared.stage_empty + i), AMK_WARPS);
-    }
-    barrier_init(shared_address(&shared.inputs), 1);
-    barrier_init(shared_address(&shared.copiers), AMK_COPIERS);
+    begin_stages(shared);
     run([](u32 thread) {
         const u32 warp = thread / 32, lane = thread % 32;
         if (warp >= AMK_WARPS) return copy_stages(params, shared, RING, warp - AMK_WARPS, lane);
@@ -68,7 +63,8 @@ static void launch(const std::vector<u8>& tape, u32 columns) {
 
 static void close(const char* what, u32 at, double found, double right) { near(what, at, found, right, 0.01 * (1 + std::fabs(right))); }
 
-// Multiplies `units` units of `tiles` tiles by `columns` columns, with `shares` shares of the columns of weights.
+// Multiplies `units` units of `tiles` tiles by `columns` columns, with the weights' columns in
+// `shares` shares.
 template <class T> static void check(u32 tiles, u32 units, u32 columns, bool normed, u32 shares) {
     bytes_of_tile = T::BYTES, tiles_of_pack = T::GROUPS, tiles_of_team = T::IN_TEAMS;
     const u32 k = tiles * AMK_TILE_K, rows = units * AMK_UNIT;
