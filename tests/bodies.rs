@@ -299,7 +299,7 @@ fn delivery() -> String {
     let [embedding, embeddings] = ["fused", "rows"].map(|file| native::text(&format!("residual/{file}.cuh")));
     let of_rows = between(&rows, "// What a lane delivers: a row of a unit", "// Runs a projection; `times`");
     let of_wide = between(&wide, "// Shared address of the columns' scales.", "// Calls `f` with the kind");
-    let of_shares = between(&wide, "#if AMK_SHARED_COLUMNS\n// Adds up", "#endif\n");
+    let of_shares = between(&wide, "#if AMK_SHARED_COLUMNS\n// Adds up", "#endif\n#endif\n");
     [
         "#define AMK_EMBEDDING_SCALED (AMK_EMBEDDING_SCALE != 1.0f)\n",
         &between(&inputs, "struct GemvShape", "// Neighbouring tiles of an input"),
@@ -448,6 +448,7 @@ fn wide_products_of_codes_are_those_of_their_elements() {
             ("AMK_BIASES", "0"),
             ("AMK_CODED", "1"),
             ("AMK_HELD_BY_UNITS", "0"),
+            ("AMK_DEFERRED_NORMS", "1"),
             ("AMK_EMBEDDING_SCALE", "1.0f"),
         ];
         if run_with("wide", &wide_products(), &defines.into_iter().chain(NO_ATTENTION).collect::<Vec<_>>()).is_none() {
@@ -499,6 +500,7 @@ fn deliveries_are_sums_of_parts_that_change_as_the_record_says() {
             ("AMK_SPLIT_K", split),
             ("AMK_SHARED_COLUMNS", if ["24", "100"].contains(&rows) { "1" } else { "0" }),
             ("AMK_HELD_BY_UNITS", if rows == "150" { "1" } else { "0" }),
+            ("AMK_DEFERRED_NORMS", if rows == "24" { "1" } else { "0" }),
             ("AMK_EMBEDDING_SCALE", "1.25f"),
             ("AMK_SUMMANDS", "1"),
             ("AMK_BIASES", "1"),

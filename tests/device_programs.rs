@@ -386,7 +386,8 @@ fn what_only_device_programs_call_keeps_to_its_formulas() {
     let registry = Registry::linked().expect("the registry");
     let splits = ["attention_split", "normed_attention_split", "capped_attention_split", "unturned_attention_split"];
     let parts = ["attention_part", "capped_attention_part", "combine_splits"];
-    for name in splits.into_iter().chain(parts).chain(["adopt", "best", "choose"]) {
+    const OTHERS: [&str; 6] = ["adopt", "best", "choose", "weigh", "sum_squares", "scale_by_squares"];
+    for name in splits.into_iter().chain(parts).chain(OTHERS) {
         let entry = registry.get(&format!("amk_kernels::{name}")).expect("the instruction");
         let checked = on_cpu(entry, DType::BF16, 4, 5).unwrap_or_else(|error| panic!("{name}: {error}"));
         println!("{name}: {:.2} epsilons with {}", checked.error, checked.worst);

@@ -26,7 +26,7 @@ use amk_kernels::fused::PartialSums;
 use amk_models::model::{FAMILIES, Family};
 use std::collections::BTreeMap;
 
-fn h200() -> &'static GpuTarget {
+pub(crate) fn h200() -> &'static GpuTarget {
     TARGETS.iter().find(|target| target.name == "h200").expect("a record")
 }
 
@@ -38,7 +38,7 @@ fn row_schedule(target: &GpuTarget, rows: u32) -> Schedule {
 }
 
 /// A decoder of two layers, with three splits of 128 positions.
-fn decoder((family, dims): (Family, BTreeMap<String, u32>), rows: u32, workers: u32, steps: u32) -> Decoder {
+pub(crate) fn decoder((family, dims): (Family, BTreeMap<String, u32>), rows: u32, workers: u32, steps: u32) -> Decoder {
     let schedule = Schedule { workers, run: 2, ..row_schedule(h200(), rows) };
     Decoder::new(family, dims, schedule, steps, 3).expect("a decoder")
 }
@@ -62,7 +62,7 @@ fn check_image(plan: &Plan, what: &str) {
     Image::build(&verified, plan).unwrap_or_else(|error| panic!("{what}: {error}"));
 }
 
-fn check_decoder(decoder: &Decoder, rows: u32) {
+pub(crate) fn check_decoder(decoder: &Decoder, rows: u32) {
     let plan = decoder.plan(Precision::BF16).expect("a plan");
     check_image(&plan, &plan.program.name);
     let run = |program: Program, mode, chunk, company| {
@@ -427,7 +427,7 @@ fn blocks_of_rows_compute_the_function() {
 }
 
 /// A decoder whose projections are as long as their columns can be shared out in.
-fn long_rows(family: &str, more: &[(&str, u32)]) -> (Family, BTreeMap<String, u32>) {
+pub(crate) fn long_rows(family: &str, more: &[(&str, u32)]) -> (Family, BTreeMap<String, u32>) {
     with(family, &[&[("VOCAB", 512), ("HIDDEN", 512), ("FFN", 3104)], more].concat())
 }
 
@@ -438,7 +438,7 @@ fn all_deliveries() -> [(Family, BTreeMap<String, u32>); 4] {
 }
 
 /// A decoder whose schedule shares out columns where that saves a few KiB.
-fn columns_for_bytes(of: (Family, BTreeMap<String, u32>), rows: u32, workers: u32, steps: u32) -> Decoder {
+pub(crate) fn columns_for_bytes(of: (Family, BTreeMap<String, u32>), rows: u32, workers: u32, steps: u32) -> Decoder {
     let schedule = Schedule { workers, run: 2, split_k: 1, ..h200().row_schedule(rows) };
     Decoder::new(of.0, of.1, schedule, steps, 3).expect("a decoder")
 }
@@ -710,7 +710,7 @@ const WIDE: [u32; 6] = [24, 250, 32, 384, 48, 128];
 /// The same beside few workers: more rows would have more blocks than these.
 const COPIED_WIDE: [u32; 4] = [24, 48, 20, 128];
 /// Positions that are whole chunks of as many rows as only a wide step takes, see `wide_on_gpu`.
-const WIDE_STEPS: u32 = 340;
+pub(crate) const WIDE_STEPS: u32 = 340;
 
 /// Checks narrow steps on a GPU, alone and in company, and wide ones.
 fn check_on_gpu(decoders: impl IntoIterator<Item = (Family, BTreeMap<String, u32>)>) {
@@ -794,7 +794,7 @@ fn steps_on_gpus_are_cut_into_wide_chunks() {
     }
 }
 
-fn wide_on_gpu(decoder: &Decoder, rows: u32) {
+pub(crate) fn wide_on_gpu(decoder: &Decoder, rows: u32) {
     let run = |chunk, company| {
         let vm = decoder.rows_on_cuda(&gpu::cubins(), 100).expect("a VM");
         decoder.on_rows(vm, chunk, company).expect("logits")

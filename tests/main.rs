@@ -8,6 +8,7 @@ mod cases;
 mod certificates;
 mod compiled;
 mod cuda;
+mod deferred_norms;
 mod device_programs;
 mod device_rows;
 mod encodings;

@@ -18,12 +18,13 @@ use crate::linear::group::Projections;
 use crate::linear::source;
 use crate::linear::{ADDENDS, GEMV, REDUCE};
 pub use crate::linear::{
-    Addends, Columns, Function, Gemv, Input, Output, Owner, PartialSums, Reduce, SplitK, TileKind, Tiles, coded,
+    Addends, Columns, Function, Gemv, Input, Output, Owner, PartialSums, Published, Reduce, SplitK, TileKind, Tiles,
+    coded,
 };
 use crate::residual::{ADOPT, EMBED, Embedding};
 pub use crate::residual::{Adopt, Embed};
-use crate::rms_norm::{NORM, NORM_ROWS, NormedResiduals};
-pub use crate::rms_norm::{Norm, NormBy, NormOutput, NormRows, Sum};
+use crate::rms_norm::{Deferral, NORM, NORM_ROWS, NormedResiduals};
+pub use crate::rms_norm::{Deferred, Norm, NormBy, NormOutput, NormRows, Scale, Sum};
 use crate::short_conv::{CONVOLVE, Convolutions};
 pub use crate::short_conv::{ConvBuffers, Convolve};
 use amk::ir::rows::{PageGroups, Reach};
@@ -64,6 +65,9 @@ amk_cuda::inventory::submit! {
             "amk_kernels::no_best",
             "amk_kernels::no_first_probe",
             "amk_kernels::no_probe",
+            "amk_kernels::weigh",
+            "amk_kernels::sum_squares",
+            "amk_kernels::scale_by_squares",
         ],
         kinds: &[
             EMBED,
@@ -86,7 +90,7 @@ amk_cuda::inventory::submit! {
             CONVOLVE,
             REDUCE,
         ],
-        fusions: &[&Attentions, &Projections, &NormedResiduals, &CentredNorms, &Convolutions, &Embedding],
+        fusions: &[&Attentions, &Projections, &NormedResiduals, &CentredNorms, &Convolutions, &Embedding, &Deferral],
         sampling: Some(&Choice),
         rows: RowCode { structs: ROWS.0, params: ROWS.1, code: ROW_DEVICE },
         shared: &DecoderState,

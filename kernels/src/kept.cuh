@@ -18,6 +18,9 @@ u32 wanted;                          // and their number
 u64 cache_full[WIDE_STAGES];
 u32 cache_ready[WIDE_STAGES], cache_read[WIDE_STAGES];
 u32 cache_blocks; // of the tasks before
+#if AMK_DEFERRED_NORMS
+float column_scales[AMK_ROWS]; // of a projection whose input's norm is deferred
+#endif
 #else
 // fp32 residual of the rows this worker owns
 alignas(8) float residual[AMK_ROWS * MAX_STEP_OWN > MAX_OWN_ROWS ? AMK_ROWS * MAX_STEP_OWN

@@ -57,7 +57,7 @@ pub use kv_append::kv_append;
 pub use layer_norm::{centred_norm, layer_norm};
 pub use linear::{linear, linear_rows};
 pub use residual::adopt;
-pub use rms_norm::{head_norm, rms_norm};
+pub use rms_norm::{head_norm, rms_norm, scale_by_squares, sum_squares, weigh};
 pub use rope::rope;
 pub use scale::scale;
 pub use short_conv::{append, short_conv};

@@ -5,7 +5,7 @@
 
 constexpr int PARTIAL_PITCH = 132;
 constexpr u32 LEN = 64, UNITS = LEN / AMK_UNIT, INPUT = 0, OUTPUT = 4096, ADDENDS = 8192;
-constexpr u32 BIAS = 16, TOKENS = 40, EPOCH = 7;
+constexpr u32 BIAS = 16, WEIGHT = BIAS + LEN, SQUARES = 12289, PARTS = 37, TOKENS = 40, EPOCH = 7;
 // The function of each element.
 static float map_product(u32 function, float x) {
     if (function != 2) exit(printf("function %u\n", function));
@@ -19,7 +19,7 @@ static float gate_products(u32, float gate, float up) { return gate + 2 * up; }
 #include "delivery.inc"
 
 static std::vector<u64> packets(1 << 16);
-static std::vector<Elem> constants(LEN + BIAS), table(TOKENS * LEN);
+static std::vector<Elem> constants(WEIGHT + LEN), table(TOKENS * LEN);
 typedef std::vector<float> Vector;
 static std::vector<Vector> products; // of each row
 // The rows of the step that a record is for: a block of them, where there are several.
@@ -128,14 +128,48 @@ static void deliver(Worker& w, const Record& r) {
     delivery.deliver(w, r, g);
 #endif
 }
+#if AMK_DEFERRED_NORMS
+// Makes a record one of a deferred norm: its output's, or its input's, whose sums of squares are drawn. Returns the scale of each row.
+static std::vector<float> defer(Record& r) {
+    const bool added = GemvShape(r.shape).output == OUT_RESIDUAL;
+    const Worker w = any_worker();
+    std::vector<float> scales(rows(), 1);
+    r.norm = added ? WEIGHT : PARTS, r.more = added ? SQUARES : SQUARES + 1;
+    if (added) return scales;
+    for (u32 row = 0; row < rows(); row++) {
+        float sum = 0;
+        for (u32 part = 0; part < PARTS; part++) {
+            const float squares = 1 + drawn();
+            memcpy(element_at(w, 0, r.more + part, row), &squares, 4);
+            sum += squares;
+        }
+        scales[row] = 1 / std::sqrt(sum / GemvShape(r.shape).k + 1e-5f);
+    }
+    return scales;
+}
+static void check_squares(const Record& r, const std::vector<Vector>& residual) {
+    const Worker w = any_worker();
+    for (u32 row = 0; row < rows(); row++) {
+        float sum = 0, found;
+        for (float x : residual[row]) sum += x * x;
+        memcpy(&found, element_at(w, 0, r.more, row), 4);
+        close("a sum of squares", row, found, sum);
+    }
+}
+#endif
 // Delivers products that have these sums by `RUN`.
 template <void (*RUN)(Worker&, const Record&)>
-static void check_delivered(const Record& r, std::vector<Vector> expected) {
+static void check_delivered(Record r, std::vector<Vector> expected, bool deferred = false) {
     const GemvShape g(r.shape);
     const bool added = g.output == OUT_RESIDUAL;
+    std::vector<float> scales(rows(), 1);
+#if AMK_DEFERRED_NORMS
+    if (deferred) scales = defer(r);
+#endif
     for (u32 row = 0; row < rows(); row++)
         for (u32 i = 0; i < LEN; i++) {
             float& y = expected[row][i];
+            y *= scales[row];
             if (g.flags & GEMV_BIAS) y += constant(constants.data(), BIAS + i);
             if (g.function()) y *= 0.25f;
             held(row, i) = drawn();
@@ -144,13 +178,17 @@ static void check_delivered(const Record& r, std::vector<Vector> expected) {
     by_all<RUN>(r);
     for (u32 row = 0; row < rows(); row++)
         for (u32 i = 0; i < LEN; i++) {
-            close("an output", row * LEN + i, output(row, i), expected[row][i]);
+            const float weight = added && deferred ? constant(constants.data(), WEIGHT + i) : 1;
+            close("an output", row * LEN + i, output(row, i), weight * expected[row][i]);
             if (added) near("a residual", row * LEN + i, held(row, i), expected[row][i], 1e-4);
         }
+#if AMK_DEFERRED_NORMS
+    if (deferred && added) check_squares(r, expected);
+#endif
 }
 
 // With what so many helpers add to the last unit.
-static void check(u32 output_kind, bool biased, u32 function, u32 helpers = 0) {
+static void check(u32 output_kind, bool biased, u32 function, u32 helpers = 0, bool deferred = false) {
     put_all();
     std::vector<Vector> expected = products;
     for (u32 row = 0; row < rows(); row++)
@@ -161,12 +199,12 @@ static void check(u32 output_kind, bool biased, u32 function, u32 helpers = 0) {
         }
     Record r = record_of(output_kind, biased, function);
     if (helpers) r.layer = 1 | helpers << 8, r.partial = ADDENDS;
-    check_delivered<deliver>(r, expected);
+    check_delivered<deliver>(r, expected, deferred);
 }
 
 #if AMK_SHARED_COLUMNS
 // The sums of some shares of the columns, each stored, which are added up and delivered.
-static void check_shares(u32 output_kind, bool biased, u32 function, u32 shares) {
+static void check_shares(u32 output_kind, bool biased, u32 function, u32 shares, bool deferred = false) {
     constexpr u32 SUMS = 8192;
     std::vector<Vector> expected(rows(), Vector(LEN));
     for (u32 share = 0; share < shares; share++) {
@@ -181,7 +219,7 @@ static void check_shares(u32 output_kind, bool biased, u32 function, u32 shares)
     in_registers = false;
     Record r = record_of(output_kind, biased, function);
     r.input = SUMS, r.aux = shares, r.partial = LEN;
-    check_delivered<reduce>(r, expected);
+    check_delivered<reduce>(r, expected, deferred);
 }
 #endif
 
@@ -260,6 +298,11 @@ static void check_all() {
 #if AMK_SHARED_COLUMNS
     for (u32 shares : {2, 5, 8})
         check_shares(OUT_STORE, true, 2, shares), check_shares(OUT_RESIDUAL, shares == 5, 0, shares);
+#endif
+#if AMK_DEFERRED_NORMS
+    for (u32 shares : {2, 5})
+        check_shares(OUT_STORE, shares == 5, 2, shares, true), check_shares(OUT_RESIDUAL, shares == 5, 0, shares, true);
+    check(OUT_RESIDUAL, true, 2, 0, true), check(OUT_RESIDUAL, false, 0, 0, true);
 #endif
 #if AMK_SUMS
     check_sum();

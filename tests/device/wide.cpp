@@ -42,7 +42,9 @@ static std::vector<Record> records;
 static std::vector<u64> packets((u64)8192 * AMK_ROWS);
 static std::vector<Elem> constants(1 << 15);
 static void (*project)(Worker&, const Record&);
-constexpr u32 INPUT = 0, OUTPUT = 4096, SUMS = 4608, NORM = 16;
+constexpr u32 INPUT = 0, OUTPUT = 4096, SUMS = 4608, NORM = 16, SQUARES = 8000, PARTS = 133;
+// What of the norm of the inputs a projection computes.
+enum Norm { NONE, ALL, SCALE };
 
 static void launch(const std::vector<u8>& tape, u32 columns) {
     static u64 tape_at[2];
@@ -65,7 +67,8 @@ static void close(const char* what, u32 at, double found, double right) { near(w
 
 // Multiplies `units` units of `tiles` tiles by `columns` columns, with the weights' columns in
 // `shares` shares.
-template <class T> static void check(u32 tiles, u32 units, u32 columns, bool normed, u32 shares) {
+template <class T> static void check(u32 tiles, u32 units, u32 columns, Norm norm, u32 shares) {
+    const bool normed = norm == ALL;
     bytes_of_tile = T::BYTES, tiles_of_pack = T::GROUPS, tiles_of_team = T::IN_TEAMS;
     const u32 k = tiles * AMK_TILE_K, rows = units * AMK_UNIT;
     const std::vector<u8> tape = drawn_tape<T>(units * tiles);
@@ -84,7 +87,15 @@ template <class T> static void check(u32 tiles, u32 units, u32 columns, bool nor
                 x[column][i + odd] = normed ? rounded(value * constant(constants.data(), NORM + i + odd)) : value;
             }
         }
-        if (normed) scale[column] = 1 / std::sqrt(squares / k + params.eps);
+        if (norm == SCALE) {
+            squares = 0;
+            for (u32 part = 0; part < PARTS; part++) {
+                const float of_part = 1 + drawn();
+                memcpy(element_at(of_all, SQUARES, part, column), &of_part, 4);
+                squares += of_part;
+            }
+        }
+        if (norm != NONE) scale[column] = 1 / std::sqrt(squares / k + params.eps);
     }
     // Expected: of each share, row and column.
     const u32 each = (tiles + SHARE_TILES - 1) / SHARE_TILES;
@@ -107,6 +118,7 @@ template <class T> static void check(u32 tiles, u32 units, u32 columns, bool nor
         Record r = {};
         const u32 flags = normed ? GEMV_NORM : 0, input = shares > 1 ? IN_SHARE : IN_PACKETS;
         r.op = OP_GEMV, r.units = units, r.input = INPUT, r.output = shares > 1 ? SUMS + share * rows / 2 : OUTPUT, r.norm = NORM;
+        if (norm == SCALE) r.norm = PARTS, r.more = 2 * SQUARES;
         r.shape = tiles | input << GEMV_INPUT_BIT | OUT_STORE << GEMV_OUTPUT_BIT | flags << GEMV_FLAGS_BIT | cut.depth << GEMV_DEPTH_BIT;
         if (shares > 1) r.layer = begin(share) | begin(share + 1) << 16;
         records.push_back(r);
@@ -127,8 +139,8 @@ template <class T> static void check(u32 tiles, u32 units, u32 columns, bool nor
 
 template <class T> static void check_all() {
     for (u32 units : {1, 4, 5, 28, 37})
-        for (bool normed : {false, true}) check<T>(units == 28 ? 64 : 40, units, AMK_ROWS - (units == 5), normed, 1);
-    for (u32 units : {1, 4, 15, 16, 32}) check<T>(units < 16 ? 112 : 40, units, AMK_ROWS - 3, false, units % 2 ? 3 : 4);
+        for (Norm norm : {NONE, ALL, SCALE}) check<T>(units == 28 ? 64 : 40, units, AMK_ROWS - (units == 5), norm, 1);
+    for (u32 units : {1, 4, 15, 16, 32}) check<T>(units < 16 ? 112 : 40, units, AMK_ROWS - 3, NONE, units % 2 ? 3 : 4);
 }
 
 int main() {

@@ -18,7 +18,7 @@ use crate::abi::{
 };
 use crate::linear::layout::cut;
 use crate::linear::{blocks, phase};
-use crate::residual;
+use crate::{residual, rms_norm};
 use amk::ir::{BufferId, DType, Operand};
 use amk_cuda::cost::{CostModel, Load};
 use amk_cuda::image::abi::UNIT;
@@ -72,7 +72,8 @@ pub(super) fn shares(product: &Product, rows: u32, planner: &Planner<'_>) -> u32
     if wait == 0 || !splits || residual::embedded(plan) == Some(product.input) || is_slow(product.kind, most) {
         return 1;
     }
-    let waits = if product.norm.is_some() && !phase::is_normed(plan) { 2 } else { 1 };
+    let is_deferred = rms_norm::deferred(planner, product.input).is_some();
+    let waits = if product.norm.is_some() && !is_deferred && !phase::is_normed(plan) { 2 } else { 1 };
     let units = (rows / UNIT).div_ceil(plan.schedule.workers);
     // Sums of all shares are stored by the workers that multiply and loaded by those that add.
     let weights = product.kind.bytes(units * UNIT, product.k);
@@ -217,12 +218,15 @@ impl PhaseKind for Reduce {
         let (Some(rows), Some(columns)) = (work.elements(), &self.of.columns) else { return Record::default() };
         let all = self.of.rows(encoder.plan);
         let first = columns.elements(all, 0, rows).start;
+        let delivery = self.of.delivery(encoder, rows);
+        let of_mean = if self.of.scale.is_some() { self.of.k / TILE_K } else { 0 };
         Record {
             op: encoder.op("REDUCE"),
             input: encoder.element(columns.sums, first),
             aux: columns.shares,
             partial: all,
-            ..self.of.delivery(encoder, rows)
+            shape: delivery.shape | of_mean,
+            ..delivery
         }
     }
 

@@ -2,8 +2,8 @@
 
 use crate::abi::{
     BLOCK_ROWS, GEMV_BIAS, GEMV_DEPTH_BIT, GEMV_FLAGS_BIT, GEMV_FUNCTION_BIT, GEMV_INPUT_BIT, GEMV_NORM,
-    GEMV_OUTPUT_BIT, GEMV_TILE_BIT, GEMV_TILES, IN_EMBEDDING, IN_PACKETS, IN_SHARE, IN_SUM, MOST_DEPTH, OUT_GATED,
-    OUT_LOGITS, OUT_RESIDUAL, OUT_STORE, TILE_K,
+    GEMV_OUTPUT_BIT, GEMV_TILE_BIT, GEMV_TILES, HELD_IN_SHARED, IN_EMBEDDING, IN_PACKETS, IN_SHARE, IN_SUM, MOST_DEPTH,
+    OUT_GATED, OUT_LOGITS, OUT_RESIDUAL, OUT_STORE, TILE_K,
 };
 use crate::fused::Shared;
 use crate::linear::blocks::{blocks, check_held};
@@ -99,11 +99,13 @@ impl Shape {
         }
     }
 
-    /// The shape of a record that only delivers: its output and flags.
+    /// The shape of a record that only delivers: its output and flags, and the input length if its
+    /// norm is deferred.
     pub(super) fn of_delivery(record: &Record) -> Result<Self, Refusal> {
         let (word, shape) = (record.shape, Self::of(record.shape));
+        let len = if record.more != 0 && shape.output != OUT_RESIDUAL { GEMV_TILES } else { 0 };
         let delivery =
-            (3 << GEMV_OUTPUT_BIT) | (GEMV_BIAS << GEMV_FLAGS_BIT) | (!0 << (GEMV_FLAGS_BIT + GEMV_FUNCTION_BIT));
+            len | (3 << GEMV_OUTPUT_BIT) | (GEMV_BIAS << GEMV_FLAGS_BIT) | (!0 << (GEMV_FLAGS_BIT + GEMV_FUNCTION_BIT));
         if word & !delivery != 0 || ![OUT_STORE, OUT_RESIDUAL].contains(&shape.output) {
             return Err(Refusal::new("shape", "is of more than a delivery of stored or added results"));
         }
@@ -135,7 +137,10 @@ impl Shape {
 }
 
 fn decode<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "layer", "aux", "partial", "tape"])?;
+    only(
+        record,
+        &["units", "input", "output", "shape", "row", "norm", "bias", "layer", "aux", "partial", "tape", "more"],
+    )?;
     match (record.units, record.shape) {
         (0, 0) if places.is_wide => return pass_by(record, places, state),
         (0, _) | (_, 0) => return Err(Refusal::new("units, shape", "are of no product, or only one of them is")),
@@ -263,6 +268,7 @@ fn products<'p>(
     let parts = piece.parts.into_iter().map(part).collect();
     let mut gemv = Gemv { split, ..Gemv::new(record, places, shape, parts) };
     gemv.x = Some(gemv.input(state)?);
+    gemv.deferred()?;
     gemv.deliver()?;
     if gemv.shape.output == OUT_LOGITS {
         state.computed(record.row..record.row + gemv.rows());
@@ -423,6 +429,8 @@ pub(super) struct Gemv<'c, 'p> {
     /// The input.
     x: Option<DecodedOperand>,
     split: Option<Split>,
+    /// The sums of squares of a deferred norm: all of those of its input, or the one of its output.
+    squares: Option<(Place, Range<u32>)>,
     /// The sums of each share of its columns.
     pub(super) sums: Option<Sums>,
     pub(super) calls: Vec<DecodedCall<'p>>,
@@ -431,7 +439,18 @@ pub(super) struct Gemv<'c, 'p> {
 
 impl<'c, 'p> Gemv<'c, 'p> {
     pub(super) fn new(record: &'c Record, places: &'c Places<'p>, shape: Shape, parts: Vec<Part>) -> Self {
-        Self { record, places, shape, parts, x: None, split: None, sums: None, calls: Vec::new(), locals: 0 }
+        Self {
+            record,
+            places,
+            shape,
+            parts,
+            x: None,
+            split: None,
+            squares: None,
+            sums: None,
+            calls: Vec::new(),
+            locals: 0,
+        }
     }
 
     fn rows(&self) -> u32 {
@@ -479,8 +498,8 @@ impl<'c, 'p> Gemv<'c, 'p> {
         };
         if self.shape.norm {
             x = self.normed(x, "norm", self.record.norm)?;
-        } else if self.record.norm != 0 {
-            return Err(Refusal::new("norm", "is not 0, and the input is not normed"));
+        } else if self.record.norm != 0 && self.record.more == 0 {
+            return Err(Refusal::new("norm, more", "name the weight of a norm, and there is none"));
         }
         let sum = self.shape.input == IN_SUM;
         if !self.shape.bias && !sum && self.record.bias != 0 {
@@ -491,6 +510,32 @@ impl<'c, 'p> Gemv<'c, 'p> {
             return Err(Refusal::new("layer, partial", "name addends, and no unit is split"));
         }
         Ok(x)
+    }
+
+    /// Decodes the place of the sums of squares of a deferred norm.
+    pub(super) fn deferred(&mut self) -> Result<(), Refusal> {
+        let Record { more, norm, .. } = *self.record;
+        if more == 0 {
+            return Ok(());
+        }
+        if !self.places.is_wide || self.places.program.rows > Some(HELD_IN_SHARED) {
+            let what = format!("is of a deferred norm, which wide steps of up to {HELD_IN_SHARED} rows have");
+            return Err(Refusal::new("more", what));
+        }
+        if self.shape.norm || self.shape.input != IN_PACKETS {
+            return Err(Refusal::new("more, shape", "are of a deferred norm, and the input is not of plain packets"));
+        }
+        let (first, count) = if self.shape.output == OUT_RESIDUAL { (more % 2, 1) } else { (0, norm) };
+        let (place, elements) = self.places.elements("norm, more", more / 2, first + count, Format::Words)?;
+        self.squares = Some((place, elements.start + first..elements.end));
+        if self.shape.output == OUT_RESIDUAL {
+            return Ok(());
+        }
+        let whole = self.places.begins("more", more / 2, Format::Words)?;
+        if more % 2 != 0 || self.places.shape(whole) != [norm] || self.shape.k == 0 {
+            return Err(Refusal::new("norm, more, shape", "are not of all sums of squares of a vector"));
+        }
+        Ok(())
     }
 
     /// Decodes the norm of a vector. The field `field` gives the place of its weight.
@@ -522,9 +567,21 @@ impl<'c, 'p> Gemv<'c, 'p> {
         Ok(read("shape", x, &[0..k]))
     }
 
-    /// Decodes rows of a product: the sum over its shares, or for a split unit the columns of the
-    /// kept passes, to which the helpers' addends are added.
-    fn linear(&mut self, Part { weight, rows }: &Part, to: DecodedOperand) {
+    /// Decodes rows of a product.
+    fn linear(&mut self, part: &Part, to: DecodedOperand) {
+        let Some((place, squares)) = self.squares.clone().filter(|_| self.shape.output != OUT_RESIDUAL) else {
+            return self.unscaled(part, to);
+        };
+        let (y, len) = (self.local(), part.len());
+        self.unscaled(part, write("piece", y, &[0..len]));
+        let operands = vec![read("piece", y, &[0..len]), read("more", place, &[squares]), to];
+        let params = vec![Param::U32(self.shape.k), Param::F32(Shared::of(self.places.image).eps)];
+        self.calls.push(DecodedCall { params, ..DecodedCall::new("amk_kernels::scale_by_squares", operands) });
+    }
+
+    /// Decodes rows of a product as it is: the sum over its shares, or for a split unit the columns
+    /// of the kept passes, to which the helpers' addends are added.
+    fn unscaled(&mut self, Part { weight, rows }: &Part, to: DecodedOperand) {
         let (Some(weight), Some(x)) = (weight.map(Place::Buffer), self.x.clone()) else {
             return self.add_up(rows, to);
         };
@@ -634,10 +691,17 @@ impl<'c, 'p> Gemv<'c, 'p> {
         let end = row.checked_add(len).ok_or_else(|| Refusal::new("row", format!("is {row}, with {len} rows")))?;
         let held = row..end;
         let published = self.published(0, len)?;
-        for to in [write("row", Place::Kept("residual"), from_ref(&held)), published] {
+        let squares = self.squares.clone();
+        let sum = squares.as_ref().map_or(published.clone(), |_| write("more", self.local(), &[0..len]));
+        for to in [write("row", Place::Kept("residual"), from_ref(&held)), sum.clone()] {
             let operands = vec![read("row", Place::Kept("residual"), from_ref(&held)), read("piece", y, &[0..len]), to];
             self.call("amk_kernels::add", operands);
         }
+        let Some((place, part)) = squares else { return Ok(()) };
+        let (weight, elements) = self.places.constant("norm", self.record.norm, len)?;
+        let x = read("more", sum.place, &[0..len]);
+        self.call("amk_kernels::weigh", vec![x.clone(), early("norm", weight, &[elements]), published]);
+        self.call("amk_kernels::sum_squares", vec![x, write("more", place, &[part])]);
         Ok(())
     }
 

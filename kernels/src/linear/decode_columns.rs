@@ -46,8 +46,8 @@ pub(super) fn decode_share<'p>(
     if !plain || !has_shares(places) {
         return Err(Refusal::new("shape", "has some columns of a product that is not stored as it is, by a wide step"));
     }
-    if (record.row, record.norm, record.bias) != (0, 0, 0) {
-        return Err(Refusal::new("row, norm, bias", "are not 0, and the sums of some columns have none"));
+    if (record.row, record.norm, record.bias, record.more) != (0, 0, 0, 0) {
+        return Err(Refusal::new("row, norm, bias, more", "are not 0, and the sums of some columns have none"));
     }
     let piece = named(record, places, state)?;
     check_piece(record, shape, &piece, places)?;
@@ -91,7 +91,7 @@ fn decode_reduce<'p>(
     places: &Places<'p>,
     _state: &mut WorkerState,
 ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    only(record, &["units", "input", "output", "shape", "row", "bias", "aux", "partial"])?;
+    only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "aux", "partial", "more"])?;
     let shape = Shape::of_delivery(record)?;
     if !has_shares(places) {
         return Err(Refusal::new("op", "adds up shares of columns, in a step that has none"));
@@ -99,11 +99,15 @@ fn decode_reduce<'p>(
     if !shape.bias && record.bias != 0 {
         return Err(Refusal::new("bias", "is not 0, and there is no bias"));
     }
+    if record.norm != 0 && record.more == 0 {
+        return Err(Refusal::new("norm, more", "name the weight of a norm, and there is none"));
+    }
     let end = record.row.checked_add(u32::from(record.units) * UNIT);
     let rows = record.row..end.ok_or_else(|| Refusal::new("row", "is out of range"))?;
     let sums = Sums::of(record, places, &rows)?;
     let mut gemv = Gemv::new(record, places, shape, outputs(record, places, &rows)?);
     gemv.sums = Some(sums);
+    gemv.deferred()?;
     gemv.deliver()?;
     Ok(gemv.calls)
 }

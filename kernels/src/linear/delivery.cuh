@@ -7,6 +7,67 @@
 // Shared address of the columns' scales.
 AMK_DEVICE u32 wide_scales(const Worker& w, const WideGroup& c) { return w.data + c.scales_at(); }
 
+// Whether an output is a residual whose norm may be deferred.
+template <u32 OUTPUT> constexpr bool HAS_SQUARES = AMK_DEFERRED_NORMS && OUTPUT == OUT_RESIDUAL;
+
+#if AMK_DEFERRED_NORMS
+// Whether the norm of a record's input is deferred: its products lack the norm's scale.
+AMK_DEVICE bool lacks_scale(const Record& r, const GemvShape& g) {
+    return r.more && g.output != OUT_RESIDUAL;
+}
+// Computes the scales of `count` columns from the squares of all parts of their rows: a warp adds
+// up those of some columns, two a lane and load. `row_of`: the row of the step of a column.
+template <class F>
+AMK_DEVICE void scale_columns(Worker& w, const Record& r, const GemvShape& g, u32 count, F row_of) {
+    constexpr u32 COLUMNS = (AMK_ROWS + AMK_WARPS - 1) / AMK_WARPS, LOADS = 3; // at once
+    const u32 parts = r.norm;
+    const float of_len = __fdividef(1.0f, g.k);
+    float sum[COLUMNS] = {};
+#pragma unroll 1
+    for (u32 from = 0; from < parts; from += 64 * LOADS) {
+        uint2 x[COLUMNS][LOADS];
+        const auto part = [&](u32 j) { return from + 64 * j + 2 * w.lane; };
+#pragma unroll
+        for (u32 i = 0; i < COLUMNS; i++) {
+            const u32 row = row_of(min(w.warp + i * AMK_WARPS, count - 1));
+#pragma unroll
+            for (u32 j = 0; j < LOADS; j++) {
+                x[i][j] = make_uint2(0, 0);
+                if (part(j) < parts)
+                    x[i][j] = load_relaxed_one((const u64*)element_at(w, 0, r.more + part(j), row));
+            }
+        }
+#pragma unroll
+        for (u32 i = 0; i < COLUMNS; i++)
+#pragma unroll
+            for (u32 j = 0; j < LOADS; j++) {
+                sum[i] += __uint_as_float(x[i][j].x);
+                if (part(j) + 1 < parts) sum[i] += __uint_as_float(x[i][j].y);
+            }
+    }
+#pragma unroll
+    for (u32 m = 16; m > 0; m /= 2)
+#pragma unroll
+        for (u32 i = 0; i < COLUMNS; i++) sum[i] += __shfl_xor_sync(~0u, sum[i], m);
+#pragma unroll
+    for (u32 i = 0; i < COLUMNS; i++) {
+        const u32 column = w.warp + i * AMK_WARPS;
+        store_shared(shared_address(w.s.column_scales + column),
+                     rsqrt_fast(sum[i] * of_len + w.p.eps), w.lane == 0 && column < count);
+    }
+}
+// Stores the sum of the squares that so many neighbouring lanes have of a row of the step, `here`
+// if it has the row. They have all of a worker's part of the residual.
+AMK_DEVICE void store_squares(const Worker& w, const Record& r, u32 lanes, u32 row, bool here,
+                              float squares) {
+    static_assert(AMK_ROWS <= HELD_IN_SHARED && MAX_STEP_OWN <= 64, "two elements a lane");
+#pragma unroll 1
+    for (u32 m = lanes / 2; m > 0; m /= 2) squares += __shfl_xor_sync(~0u, squares, m);
+    if (here && r.more && (w.lane & (lanes - 1)) == 0)
+        *(float*)element_at(w, 0, r.more, row) = squares;
+}
+#endif
+
 // The sums of two neighbouring rows of the weights for a row of the step.
 AMK_DEVICE float2 wide_pair(const Worker& w, const WideGroup& c, u32 column, u32 at, float scale) {
     float2 y = make_float2(0, 0);
@@ -34,6 +95,7 @@ template <u32 OUTPUT> struct PairOutput {
     float2 bias = {};
     float* held = nullptr;  // the residual
     float* plain = nullptr; // logits or sums, as they are
+    float2 weight = {1, 1}; // of the residual's norm, if it is deferred
     u64 stride = 0;         // from one column's to the next
     static constexpr bool PLAIN = OUTPUT == OUT_LOGITS || OUTPUT == OUT_SUMS;
 
@@ -42,6 +104,9 @@ template <u32 OUTPUT> struct PairOutput {
             bias = make_float2(constant(w.p.constants, r.bias + row),
                                constant(w.p.constants, r.bias + row + 1));
         if (OUTPUT == OUT_RESIDUAL) held = &held_at(w, of, row);
+        if (HAS_SQUARES<OUTPUT> && r.more)
+            weight = make_float2(constant(w.p.constants, r.norm + row),
+                                 constant(w.p.constants, r.norm + row + 1));
         if (OUTPUT == OUT_SUMS) stride = AMK_UNIT, plain = sums_at(w, r.output, row, of);
         if (OUTPUT != OUT_LOGITS) return;
         stride = w.p.logit_stride, plain = w.p.logits + of * stride + r.row + row;
@@ -63,6 +128,11 @@ template <u32 OUTPUT> struct PairOutput {
         if (PLAIN) *(float2*)(plain + by * stride) = y;
         return y;
     }
+    // The word that is published of the elements.
+    AMK_DEVICE u32 word(float2 y) const {
+        return HAS_SQUARES<OUTPUT> ? pack_bf16(y.x * weight.x, y.y * weight.y)
+                                   : pack_bf16(y.x, y.y);
+    }
     // Rows are (gate, up) pairs.
     AMK_DEVICE float gated(float2 y) const { return gate_products(g.function(), y.x, y.y); }
 };
@@ -70,36 +140,49 @@ template <u32 OUTPUT> struct PairOutput {
 constexpr u32 COLUMN_WORDS = LINE / 4;
 
 // Adds the shares and delivers, two elements a thread: lanes have neighbouring pairs of a column.
+// Where they add up squares, all lanes of a warp go through the loops as often.
 template <u32 OUTPUT>
 AMK_DEVICE void deliver_shares(Worker& w, const Record& r, const GemvShape& g, const WideGroup& c) {
     // Residuals that are loaded together. The code of a group runs once: it would rather be short.
     constexpr u32 AT_ONCE = OUTPUT == OUT_RESIDUAL && AMK_ROWS > HELD_IN_SHARED ? 4 : 1;
-    constexpr bool GATED = OUTPUT == OUT_GATED;
+    constexpr bool GATED = OUTPUT == OUT_GATED, SQUARES = HAS_SQUARES<OUTPUT>;
     const u32 each = GATED ? 4 : 2, pairs = c.units * AMK_UNIT / each,
               log = min(32u - __clz(pairs - 1), 5u), apart = THREADS >> log,
               own = w.thread() >> log;
-    for (u32 pair = w.lane & ((1 << log) - 1); pair < pairs; pair += 1 << log) {
-        const u32 at = pair * each, row = c.first * AMK_UNIT + at, of = c.column + own;
+    for (u32 pair = w.lane & ((1 << log) - 1); SQUARES ? any(pair < pairs) : pair < pairs;
+         pair += 1 << log) {
+        const u32 at = (SQUARES ? min(pair, pairs - 1) : pair) * each,
+                  row = c.first * AMK_UNIT + at, of = c.column + own;
         const PairOutput<OUTPUT> output(w, r, g, row, of);
         u32* to = output.PLAIN ? nullptr : pair_at(w, r.output, row / each, of);
 #pragma unroll 1
-        for (u32 first = 0; own + first < c.columns; first += AT_ONCE * apart) {
+        for (u32 first = 0; (SQUARES ? 0 : own) + first < c.columns; first += AT_ONCE * apart) {
             float2 held[AT_ONCE] = {};
-            const auto here = [&](u32 j) { return own + first + j * apart < c.columns; };
+            const auto here = [&](u32 j) {
+                return own + first + j * apart < c.columns && (!SQUARES || pair < pairs);
+            };
             if (OUTPUT == OUT_RESIDUAL)
 #pragma unroll
                 for (u32 j = 0; j < AT_ONCE; j++)
                     if (here(j)) held[j] = output.residual(first + j * apart);
 #pragma unroll
             for (u32 j = 0; j < AT_ONCE; j++) {
-                if (!here(j)) break;
+                if (!SQUARES && !here(j)) break;
                 const u32 by = first + j * apart, column = own + by;
-                const float scale = load_shared_one(wide_scales(w, c) + 4 * column);
-                float2 y = output.finish(by, wide_pair(w, c, column, at, scale), held[j]);
-                if (GATED)
-                    y = make_float2(output.gated(y),
-                                    output.gated(wide_pair(w, c, column, at + 2, scale)));
-                if (!output.PLAIN) to[by * COLUMN_WORDS] = pack_bf16(y.x, y.y);
+                float2 y = make_float2(0, 0);
+                if (here(j)) {
+                    const float scale = load_shared_one(wide_scales(w, c) + 4 * column);
+                    y = output.finish(by, wide_pair(w, c, column, at, scale), held[j]);
+                    if (GATED)
+                        y = make_float2(output.gated(y),
+                                        output.gated(wide_pair(w, c, column, at + 2, scale)));
+                    if (!output.PLAIN) to[by * COLUMN_WORDS] = output.word(y);
+                }
+#if AMK_DEFERRED_NORMS
+                if (SQUARES)
+                    store_squares(w, r, 1 << log, c.column + column, column < c.columns,
+                                  fmaf(y.x, y.x, y.y * y.y));
+#endif
             }
         }
     }
@@ -192,24 +275,35 @@ template <class F> AMK_DEVICE void by_output(const GemvShape& g, F f) {
 }
 
 #if AMK_SHARED_COLUMNS
-// Adds up what others have multiplied, each some columns, and delivers four rows a thread.
+// Adds up what others have multiplied, each some columns, and delivers four rows a thread. Where
+// they add up squares, all lanes of a warp go through the loops as often.
 template <u32 OUTPUT> AMK_DEVICE void reduce_to(Worker& w, const Record& r, const GemvShape& g) {
     constexpr u32 AT_ONCE = 4; // shares that are loaded together
+    constexpr bool SQUARES = HAS_SQUARES<OUTPUT>;
     const u32 quads = r.units * AMK_UNIT / 4, log = min(32u - __clz(quads - 1), 5u),
               apart = THREADS >> log, own = w.thread() >> log;
     const u64 share = (u64)r.partial * AMK_ROWS; // floats of one
-    for (u32 quad = w.lane & ((1 << log) - 1); quad < quads; quad += 1 << log) {
-        const u32 row = 4 * quad;
+#if AMK_DEFERRED_NORMS
+    const bool scales = any(lacks_scale(r, g));
+    if (scales) {
+        scale_columns(w, r, g, w.p.row_count, [](u32 column) { return column; });
+        w.sync();
+    }
+#endif
+    for (u32 quad = w.lane & ((1 << log) - 1); SQUARES ? any(quad < quads) : quad < quads;
+         quad += 1 << log) {
+        const u32 row = 4 * (SQUARES ? min(quad, quads - 1) : quad);
         const PairOutput<OUTPUT> one(w, r, g, row, own), two(w, r, g, row + 2, own);
         u32 *first = pair_at(w, r.output, row / 2, own),
             *second = pair_at(w, r.output, row / 2 + 1, own);
         const float* from = sums_at(w, r.input, row, own);
 #pragma unroll 1
-        for (u32 by = 0; own + by < w.p.row_count; by += apart) {
+        for (u32 by = 0; (SQUARES ? 0 : own) + by < w.p.row_count; by += apart) {
+            const bool here = !SQUARES || (own + by < w.p.row_count && quad < quads);
             float2 y = make_float2(0, 0), z = make_float2(0, 0);
             const float* next = from + by * AMK_UNIT;
 #pragma unroll 1
-            for (u32 i = 0; i < r.aux; i += AT_ONCE, next += AT_ONCE * share) {
+            for (u32 i = 0; here && i < r.aux; i += AT_ONCE, next += AT_ONCE * share) {
                 uint4 v[AT_ONCE];
 #pragma unroll
                 for (u32 j = 0; j < AT_ONCE; j++) {
@@ -222,11 +316,24 @@ template <u32 OUTPUT> AMK_DEVICE void reduce_to(Worker& w, const Record& r, cons
                     z.x += __uint_as_float(v[j].z), z.y += __uint_as_float(v[j].w);
                 }
             }
-            constexpr bool ADDS = OUTPUT == OUT_RESIDUAL;
-            y = one.finish(by, y, ADDS ? one.residual(by) : make_float2(0, 0));
-            z = two.finish(by, z, ADDS ? two.residual(by) : make_float2(0, 0));
-            first[by * COLUMN_WORDS] = pack_bf16(y.x, y.y);
-            second[by * COLUMN_WORDS] = pack_bf16(z.x, z.y);
+#if AMK_DEFERRED_NORMS
+            if (OUTPUT != OUT_RESIDUAL && scales) {
+                const float scale = w.s.column_scales[own + by];
+                y.x *= scale, y.y *= scale, z.x *= scale, z.y *= scale;
+            }
+#endif
+            if (here) {
+                constexpr bool ADDS = OUTPUT == OUT_RESIDUAL;
+                y = one.finish(by, y, ADDS ? one.residual(by) : make_float2(0, 0));
+                z = two.finish(by, z, ADDS ? two.residual(by) : make_float2(0, 0));
+                first[by * COLUMN_WORDS] = one.word(y);
+                second[by * COLUMN_WORDS] = two.word(z);
+            }
+#if AMK_DEFERRED_NORMS
+            if (SQUARES)
+                store_squares(w, r, 1 << log, own + by, own + by < w.p.row_count,
+                              fmaf(y.x, y.x, y.y * y.y) + fmaf(z.x, z.x, z.y * z.y));
+#endif
         }
     }
     w.sync(); // the next task reads the residual

@@ -16,7 +16,7 @@ mod tile;
 pub use columns::{Columns, PartialSums, Reduce};
 pub(crate) use decode::{ADDENDS, GEMV};
 pub(crate) use decode_columns::REDUCE;
-pub use phase::{Gemv, Input, Output, Tiles};
+pub use phase::{Gemv, Input, Output, Published, Tiles};
 pub use pointwise::Function;
 pub use split_k::{Addends, Owner, SplitK};
 pub use tile::{TileKind, coded};

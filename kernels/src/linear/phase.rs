@@ -14,7 +14,7 @@ use crate::abi::{
 };
 use crate::fused::Decoder;
 use crate::residual;
-use crate::rms_norm::{self, NormBy, Sum};
+use crate::rms_norm::{self, Deferred, NormBy, Scale, Sum};
 use amk::ir::{BufferId, DType, Exchange, Operand};
 use amk_cuda::cost::{CostModel, Load};
 use amk_cuda::image::abi::{CHUNK, GROUP_UNITS, UNIT, WARPS};
@@ -31,6 +31,8 @@ pub struct Gemv {
     pub input: Input,
     /// Weight of the norm of the input.
     pub norm: Option<BufferId>,
+    /// The scale that the input lacks, if its norm is deferred.
+    pub scale: Option<Scale>,
     /// Input length.
     pub k: u32,
     /// The tiles of its weights.
@@ -71,7 +73,7 @@ pub enum Input {
 }
 
 /// Destination of a product.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     /// Published, one buffer per weight.
     Store(Vec<BufferId>),
@@ -81,8 +83,8 @@ pub enum Output {
         before: BufferId,
         /// The residual after.
         after: BufferId,
-        /// The packets of the residual after.
-        packets: BufferId,
+        /// What other workers read of it.
+        published: Published,
         /// The number of an element-wise function of the product, whose result is added instead. 0
         /// means none.
         function: u32,
@@ -110,6 +112,15 @@ pub enum Output {
     },
 }
 
+/// What is published of a residual.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Published {
+    /// Its packets.
+    Whole(BufferId),
+    /// The parts of its norm.
+    Weighted(Deferred),
+}
+
 /// The number of rows of a step from which norms before projections are phases of their own: a
 /// worker then normalises one or two rows, instead of multiplying every tile by the norm's weights
 /// and squaring all inputs.
@@ -130,12 +141,13 @@ pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
     let weights: Vec<BufferId> = product.weights.iter().map(|&weight| planner.known(weight)).collect();
     let rows: u32 = weights.iter().map(|&weight| planner.plan.extent(weight)).sum();
     let shares = columns::shares(product, rows, planner);
-    let (input, norm) = input(product, planner, shares);
+    let Source { input, norm, scale } = source_of(product, planner, shares);
     let tiles = tiles(planner, product.kind);
     let gemv = |planner: &Planner<'_>, output| Gemv {
         tiles,
         input,
         norm,
+        scale,
         k: product.k,
         weights: weights.clone(),
         biases: product.biases.iter().map(|bias| bias.map(|bias| planner.known(bias))).collect(),
@@ -173,11 +185,15 @@ pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
             let before = residual::held(planner, before, rows);
             let name = format!("residual.{}", planner.flow.tensor(after).name);
             let held = planner.activation(&name, DType::F32, &[rows], Exchange::Counter);
-            let packets = planner.value(after, DType::BF16);
             residual::hold(&mut planner.plan, after, held);
             declare(planner, product);
-            let mut gemv = gemv(planner, Output::Residual { before, after: held, packets, function });
             let owned = owned(&planner.plan, rows);
+            let works = blocks::works(&planner.plan, &owned, UNIT);
+            let published = match rms_norm::defer(planner, after, &works) {
+                Some(norm) => Published::Weighted(norm),
+                None => Published::Whole(planner.value(after, DType::BF16)),
+            };
+            let mut gemv = gemv(planner, Output::Residual { before, after: held, published, function });
             split_k::plan(planner, &mut gemv, &owned);
             gemv.dealt = blocks::dealt(planner, &owned);
             stream(planner, &owned, product.kind, product.k);
@@ -200,24 +216,36 @@ pub(super) fn is_normed(plan: &Plan) -> bool {
     plan.rows() >= Some(NORMED_ROWS)
 }
 
-/// Returns the input of a product with its columns in `shares` shares, and the weight of the norm
-/// that it computes. A residual whose phase can wait is added up here; otherwise the phases of all
-/// residuals come first.
-fn input(product: &Product, planner: &mut Planner<'_>, shares: u32) -> (Input, Option<BufferId>) {
+/// The input of a product, and what its task computes of the input's norm.
+struct Source {
+    input: Input,
+    /// The weight of the whole norm.
+    norm: Option<BufferId>,
+    /// The scale of a norm whose weight the input has been multiplied by.
+    scale: Option<Scale>,
+}
+
+/// Returns the source of a product with its columns in `shares` shares. A residual whose phase can
+/// wait is added up here; otherwise the phases of all residuals come first.
+fn source_of(product: &Product, planner: &mut Planner<'_>, shares: u32) -> Source {
     let norm = product.norm.map(|norm| planner.known(norm));
+    let of = |input| Source { input, norm, scale: None };
     if let Some(sum) = rms_norm::unsettled(planner, product.input) {
-        return (Input::Sum(sum), norm);
+        return of(Input::Sum(sum));
     }
     rms_norm::settle(planner);
     if residual::embedded(&planner.plan) == Some(product.input) {
-        return (Input::Embedding, norm);
+        return of(Input::Embedding);
+    }
+    if let Some((weighted, scale)) = rms_norm::deferred(planner, product.input) {
+        return Source { input: Input::Packets(weighted), norm: None, scale: Some(scale) };
     }
     let input = planner.known(product.input);
     match norm {
         Some(weight) if shares > 1 || is_normed(&planner.plan) => {
-            (Input::Packets(rms_norm::normed(planner, input, weight)), None)
+            Source { input: Input::Packets(rms_norm::normed(planner, input, weight)), norm: None, scale: None }
         }
-        _ => (Input::Packets(input), norm),
+        _ => of(Input::Packets(input)),
     }
 }
 
@@ -331,7 +359,7 @@ impl PhaseKind for Gemv {
         Record {
             op,
             input,
-            norm: encoder.constant(self.norm),
+            norm: self.norm.map_or(delivery.norm, |norm| encoder.constant(Some(norm))),
             bias: sum.map_or(delivery.bias, |sum| encoder.constant(Some(sum.weight))),
             layer: split.map_or(encoder.block_rows(work), |(split, _)| split.kept | split.helpers << 8),
             aux: pieces,
@@ -361,8 +389,14 @@ impl PhaseKind for Gemv {
 
     fn constants(&self, _plan: &Plan) -> Vec<BufferId> {
         let of_sum = self.sum().map(|sum| sum.weight);
-        // In the order of steps with rows, where the sum has a phase before.
-        of_sum.into_iter().chain(self.norm).chain(self.biases.iter().flatten().copied()).collect()
+        // In the order of steps with rows, where the sum has a phase before, and of steps whose
+        // norms are not deferred.
+        let norms = of_sum.into_iter().chain(self.norm);
+        let deferred = match &self.output {
+            Output::Residual { published: Published::Weighted(norm), .. } => Some(norm.weight),
+            _ => None,
+        };
+        norms.chain(self.biases.iter().flatten().copied()).chain(deferred).collect()
     }
 
     fn weight_bytes(&self, plan: &Plan) -> u64 {
@@ -433,20 +467,37 @@ impl Gemv {
     pub(super) fn delivery(&self, encoder: &Encoder<'_>, rows: &Range<u32>) -> Record {
         let (kind, to) = match &self.output {
             Output::Store(outputs) => (OUT_STORE, outputs.first().copied()),
-            Output::Residual { packets, .. } => (OUT_RESIDUAL, Some(*packets)),
+            Output::Residual { published: Published::Whole(packets), .. } => (OUT_RESIDUAL, Some(*packets)),
+            Output::Residual { published: Published::Weighted(norm), .. } => (OUT_RESIDUAL, Some(norm.weighted)),
             Output::Mapped { to, .. } => (OUT_STORE, Some(*to)),
             Output::Gated { to, .. } => (OUT_GATED, Some(*to)),
             Output::Logits { .. } => (OUT_LOGITS, None),
         };
         let has_bias = self.biases.iter().all(Option::is_some);
         let flags = if has_bias { GEMV_BIAS } else { 0 } | self.function() << GEMV_FUNCTION_BIT;
+        let (norm, more) = self.deferred(encoder, rows);
         Record {
             units: self.units(rows) as u16,
             output: to.map_or(0, |to| encoder.element(to, rows.start)),
             row: rows.start,
+            norm,
             bias: if has_bias { encoder.constant(self.biases[0]) + rows.start } else { 0 },
+            more,
             shape: kind << GEMV_OUTPUT_BIT | flags << GEMV_FLAGS_BIT,
             ..Record::default()
+        }
+    }
+
+    /// The fields of the record of some rows that describe a deferred norm: of a residual the
+    /// norm's weights and the sum of its squares, of products the number of sums and the first.
+    fn deferred(&self, encoder: &Encoder<'_>, rows: &Range<u32>) -> (u32, u32) {
+        let sums = |squares| 2 * encoder.packet(squares);
+        match (&self.output, self.scale) {
+            (Output::Residual { published: Published::Weighted(norm), .. }, _) => {
+                (encoder.constant(Some(norm.weight)) + rows.start, sums(norm.squares) + norm.part(rows))
+            }
+            (_, Some(Scale { squares, parts, .. })) => (parts, sums(squares)),
+            (_, None) => (0, 0),
         }
     }
 
@@ -500,16 +551,25 @@ impl Gemv {
         let n = rows.end - rows.start;
         match &self.output {
             Output::Store(outputs) => self.store(task, x, rows, outputs),
-            &Output::Residual { before, after, packets, function } => {
+            Output::Residual { before, after, published, function } => {
                 let mut y = self.product(task, x, rows);
-                if function != 0 {
+                if *function != 0 {
                     let mapped = task.local(n);
-                    call_function(task, function, vec![read(y, &[0..n]), write(mapped, &[0..n])]);
+                    call_function(task, *function, vec![read(y, &[0..n]), write(mapped, &[0..n])]);
                     y = mapped;
                 }
-                for to in [after, packets] {
-                    let operands = vec![read(before, from_ref(rows)), read(y, &[0..n]), write(to, from_ref(rows))];
+                let sum = |task: &mut TaskCalls<'_>, to| {
+                    let operands = vec![read(*before, from_ref(rows)), read(y, &[0..n]), to];
                     task.call("amk_kernels::add", operands, Vec::new());
+                };
+                sum(task, write(*after, from_ref(rows)));
+                match published {
+                    Published::Whole(packets) => sum(task, write(*packets, from_ref(rows))),
+                    Published::Weighted(norm) => {
+                        let local = task.local(n);
+                        sum(task, write(local, &[0..n]));
+                        norm.calls(task, local, rows);
+                    }
                 }
             }
             &Output::Mapped { to, function } => {
@@ -568,9 +628,18 @@ impl Gemv {
         Some((split, split.unit(rows)?))
     }
 
-    /// Adds rows of the product with one of the weights: the sums over all shares of its columns,
-    /// or for a split unit the worker's own columns and the others' addends.
+    /// Adds rows of the product with one of the weights.
     fn linear(&self, task: &mut TaskCalls<'_>, x: Operand, number: usize, rows: Range<u32>, to: Operand) {
+        let Some(scale) = self.scale else { return self.unscaled(task, x, number, rows, to) };
+        let n = rows.end - rows.start;
+        let y = task.local(n);
+        self.unscaled(task, x, number, rows, write(y, &[0..n]));
+        scale.call(task, read(y, &[0..n]), to);
+    }
+
+    /// Adds rows of the product as it is: the sums over all shares of its columns, or for a split
+    /// unit the worker's own columns and the others' addends.
+    fn unscaled(&self, task: &mut TaskCalls<'_>, x: Operand, number: usize, rows: Range<u32>, to: Operand) {
         if let Some(columns) = &self.columns {
             let before: u32 = self.weights[..number].iter().map(|&weight| task.plan.extent(weight)).sum();
             let all = self.rows(task.plan);

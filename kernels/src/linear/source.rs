@@ -3,7 +3,7 @@
 use super::blocks::blocks;
 use super::columns::PartialSums;
 use super::layout::cut;
-use super::phase::{Gemv, Output};
+use super::phase::{Gemv, Output, Published};
 use super::pointwise;
 use super::tile::TileKind;
 use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM, GEMV_TILE_BIT, MOST_DEPTH, TILE_K, WIDE_UNITS};
@@ -139,6 +139,7 @@ pub(crate) fn defines(plan: &Plan) -> String {
         + &format!("#define AMK_SPLIT_K {}\n", u32::from(splits(plan)))
         + &format!("#define AMK_KEEPS_INPUTS {}\n", u32::from(keeps_inputs(plan)))
         + &format!("#define AMK_SHARED_COLUMNS {}\n", u32::from(shares_columns(plan)))
+        + &format!("#define AMK_DEFERRED_NORMS {}\n", u32::from(defers_norms(plan)))
         + &format!("#define AMK_PASSES {}\n", passes(plan))
         + &format!("#define AMK_HELD_BY_UNITS {}\n", u32::from(holds_by_units(plan)))
         + &format!("#define AMK_MAPS {}\n", u32::from(pointwise::maps(plan)))
@@ -154,6 +155,12 @@ pub(crate) fn defines(plan: &Plan) -> String {
 /// Whether the input of some projection of a plan is a sum.
 pub(super) fn adds_up(plan: &Plan) -> bool {
     projections(plan).any(|gemv| gemv.sum().is_some())
+}
+
+/// Whether norms are deferred in a plan.
+fn defers_norms(plan: &Plan) -> bool {
+    let weighted = |gemv: &Gemv| matches!(gemv.output, Output::Residual { published: Published::Weighted(_), .. });
+    projections(plan).any(weighted)
 }
 
 /// Whether the columns of units are split in a plan.
@@ -288,7 +295,19 @@ mod tests {
         let output = Output::Store(Vec::new());
         let (input, weights, biases) = (Input::Packets(BufferId(0)), Vec::new(), Vec::new());
         let tiles = Tiles { number: 0, kind: TileKind::of(None, 0) };
-        Gemv { tiles, input, norm, k, weights, biases, output, split: None, columns: None, dealt: Vec::new() }
+        Gemv {
+            tiles,
+            input,
+            norm,
+            scale: None,
+            k,
+            weights,
+            biases,
+            output,
+            split: None,
+            columns: None,
+            dealt: Vec::new(),
+        }
     }
 
     #[test]

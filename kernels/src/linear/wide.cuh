@@ -419,6 +419,14 @@ template <class T> AMK_DEVICE void multiply_wide(Worker& w, WideGroups& groups) 
     WideSums<COLUMNS> sums = {};
     Squares squares(w);
     if (groups.number == 0) await_inputs(w, r);
+#if AMK_DEFERRED_NORMS
+    const bool scales = any(lacks_scale(r, g));
+    if (scales && groups.number == 0) {
+        const bool some = groups.gathers();
+        scale_columns(w, r, g, groups.all(),
+                      [&](u32 column) { return some ? w.s.order[column] : column; });
+    }
+#endif
     {
         const WideGroup c = groups.group();
         const TeamPart team(w, c);
@@ -449,7 +457,7 @@ template <class T> AMK_DEVICE void multiply_wide(Worker& w, WideGroups& groups) 
         }
     w.sync();
     if (team.busy) sums.store(w, c, unit, team.share);
-    const u32 scales = wide_scales(w, c), parts = scales + 4 * WIDE_COLUMNS;
+    const u32 to = wide_scales(w, c), parts = to + 4 * WIDE_COLUMNS;
     if (norms) {
         squares.store(w, parts);
         w.sync();
@@ -457,7 +465,11 @@ template <class T> AMK_DEVICE void multiply_wide(Worker& w, WideGroups& groups) 
     const u32 column = w.thread();
     if (column < c.columns) {
         const float sum = norms ? Squares::of(parts, column) : 0;
-        store_shared(scales + 4 * column, g.scale(sum, __fdividef(1.0f, g.k), w.p.eps), true);
+        float scale = g.scale(sum, __fdividef(1.0f, g.k), w.p.eps);
+#if AMK_DEFERRED_NORMS
+        if (scales) scale = w.s.column_scales[column];
+#endif
+        store_shared(to + 4 * column, scale, true);
     }
     w.sync();
     w.stamp(TRACE_GATHERED);

@@ -122,6 +122,11 @@ impl NormedResidual {
         self.before == value && self.value != value
     }
 
+    /// The residual before and after it.
+    pub(super) fn residuals(&self) -> [TensorId; 2] {
+        [self.before, self.after]
+    }
+
     /// Whether products add it to a value, which they read as packets.
     pub(crate) fn waits_with(&self, value: TensorId) -> bool {
         self.waits && self.before == value

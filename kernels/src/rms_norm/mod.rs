@@ -1,11 +1,14 @@
 //! Root-mean-square normalisation.
 
 mod decode;
+mod deferred;
 pub(crate) mod formula;
 mod group;
 mod phase;
 
 pub(crate) use decode::{NORM, NORM_ROWS};
+pub(crate) use deferred::{Deferral, defer, deferred};
+pub use deferred::{Deferred, Scale, scale_by_squares, sum_squares, weigh};
 pub(crate) use group::LastSum;
 pub use group::Sum;
 pub(crate) use group::{NormedResidual, NormedResiduals, leave_scale, settle, unsettled};
