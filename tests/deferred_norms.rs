@@ -2,7 +2,9 @@
 //! GPU with them compute the function.
 
 use crate::device_programs::{summands, with};
-use crate::device_rows::{WIDE_STEPS, check_decoder, columns_for_bytes, decoder, h200, long_rows, wide_on_gpu};
+use crate::device_rows::{
+    WIDE_STEPS, check_decoder, columns_for_bytes, decoder, h200, long_rows, wide_chunks, wide_on_gpu,
+};
 use crate::gpu;
 use crate::image::in_blocks;
 use amk_bench::kernel_check::Decoder;
@@ -32,7 +34,7 @@ fn decoders(steps: u32) -> impl Iterator<Item = (Decoder, u32)> {
     let of = [
         whole(with("llama", &[]), 40),
         whole(with("qwen3", &[]), 64),
-        whole(granite, 33),
+        whole(granite, 44),
         shared(long_rows("qwen2", &[]), 48, 44),
         shared(long_rows("granite", &[]), 48, 44),
     ];
@@ -47,6 +49,14 @@ fn deferred_norms_are_the_functions() {
     for (decoder, rows) in decoders(120) {
         println!("{}, {rows} rows", decoder.plan(Precision::BF16).expect("a plan").program.name);
         check_decoder(&decoder, rows);
+    }
+}
+
+/// A GPU's steps are cut into chunks that only these widths take.
+#[test]
+fn steps_with_deferred_norms_have_wide_chunks() {
+    for (decoder, rows) in decoders(WIDE_STEPS) {
+        assert!(wide_chunks(decoder.near(), rows as usize).is_some(), "{rows} rows");
     }
 }
 

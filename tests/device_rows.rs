@@ -779,7 +779,7 @@ fn a_gpus_rows_beside_a_short_ring_compute_the_function_whatever_the_company() {
 
 /// The fewest and the most tokens of a chunk beside which three more rows fit, so that no chunk of
 /// `tokens` is for a narrower program than the one of `rows` rows.
-fn wide_chunks(tokens: usize, rows: usize) -> Option<[usize; 2]> {
+pub(crate) fn wide_chunks(tokens: usize, rows: usize) -> Option<[usize; 2]> {
     let narrower = [512, 272, 128, 64, 32, 16, 8].into_iter().find(|&narrower| narrower < rows)?;
     let wide = |chunk: &usize| tokens.is_multiple_of(*chunk) || tokens % chunk > narrower;
     let mut chunks = (narrower + 1..=rows - 3).filter(wide);

@@ -56,6 +56,17 @@ AMK_DEVICE void scale_columns(Worker& w, const Record& r, const GemvShape& g, u3
                      rsqrt_fast(sum[i] * of_len + w.p.eps), w.lane == 0 && column < count);
     }
 }
+// The weights of a record's deferred norm for two rows of the residual.
+AMK_DEVICE float2 norm_weights(const Worker& w, const Record& r, u32 row) {
+    if (!r.more) return make_float2(1, 1);
+    return make_float2(constant(w.p.constants, r.norm + row),
+                       constant(w.p.constants, r.norm + row + 1));
+}
+// Loads all of them, before the inputs of a task are there.
+AMK_DEVICE void load_weights(Worker& w, const Record& r) {
+    const u32 row = 2 * w.thread();
+    if (row < r.units * AMK_UNIT) *(float2*)(w.s.weights + row) = norm_weights(w, r, row);
+}
 // Stores the sum of the squares that so many neighbouring lanes have of a row of the step, `here`
 // if it has the row. They have all of a worker's part of the residual.
 AMK_DEVICE void store_squares(const Worker& w, const Record& r, u32 lanes, u32 row, bool here,
@@ -104,9 +115,6 @@ template <u32 OUTPUT> struct PairOutput {
             bias = make_float2(constant(w.p.constants, r.bias + row),
                                constant(w.p.constants, r.bias + row + 1));
         if (OUTPUT == OUT_RESIDUAL) held = &held_at(w, of, row);
-        if (HAS_SQUARES<OUTPUT> && r.more)
-            weight = make_float2(constant(w.p.constants, r.norm + row),
-                                 constant(w.p.constants, r.norm + row + 1));
         if (OUTPUT == OUT_SUMS) stride = AMK_UNIT, plain = sums_at(w, r.output, row, of);
         if (OUTPUT != OUT_LOGITS) return;
         stride = w.p.logit_stride, plain = w.p.logits + of * stride + r.row + row;
@@ -153,7 +161,10 @@ AMK_DEVICE void deliver_shares(Worker& w, const Record& r, const GemvShape& g, c
          pair += 1 << log) {
         const u32 at = (SQUARES ? min(pair, pairs - 1) : pair) * each,
                   row = c.first * AMK_UNIT + at, of = c.column + own;
-        const PairOutput<OUTPUT> output(w, r, g, row, of);
+        PairOutput<OUTPUT> output(w, r, g, row, of);
+#if AMK_DEFERRED_NORMS
+        if (SQUARES) output.weight = *(const float2*)(w.s.weights + row);
+#endif
         u32* to = output.PLAIN ? nullptr : pair_at(w, r.output, row / each, of);
 #pragma unroll 1
         for (u32 first = 0; (SQUARES ? 0 : own) + first < c.columns; first += AT_ONCE * apart) {
@@ -293,7 +304,10 @@ template <u32 OUTPUT> AMK_DEVICE void reduce_to(Worker& w, const Record& r, cons
     for (u32 quad = w.lane & ((1 << log) - 1); SQUARES ? any(quad < quads) : quad < quads;
          quad += 1 << log) {
         const u32 row = 4 * (SQUARES ? min(quad, quads - 1) : quad);
-        const PairOutput<OUTPUT> one(w, r, g, row, own), two(w, r, g, row + 2, own);
+        PairOutput<OUTPUT> one(w, r, g, row, own), two(w, r, g, row + 2, own);
+#if AMK_DEFERRED_NORMS
+        if (SQUARES) one.weight = norm_weights(w, r, row), two.weight = norm_weights(w, r, row + 2);
+#endif
         u32 *first = pair_at(w, r.output, row / 2, own),
             *second = pair_at(w, r.output, row / 2 + 1, own);
         const float* from = sums_at(w, r.input, row, own);

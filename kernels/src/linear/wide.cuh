@@ -418,6 +418,9 @@ template <class T> AMK_DEVICE void multiply_wide(Worker& w, WideGroups& groups) 
     const bool norms = g.flags & GEMV_NORM;
     WideSums<COLUMNS> sums = {};
     Squares squares(w);
+#if AMK_DEFERRED_NORMS
+    if (groups.number == 0 && any(g.output == OUT_RESIDUAL)) load_weights(w, r);
+#endif
     if (groups.number == 0) await_inputs(w, r);
 #if AMK_DEFERRED_NORMS
     const bool scales = any(lacks_scale(r, g));
