@@ -2,7 +2,7 @@
 graph of kernels chained by programmatic dependent launch, and torch.compile. The first has several rows and prompts, too.
 
 Reads {"models": [{"name", "dims", "head_norms", "bias", "steps"}], "peers"} from standard input, a step as {"decode": {"rows", "position"}}
-or {"prompt": {"tokens"}}; writes a line of JSON for each model and step, times in microseconds, and why a peer has none. bf16, random
+or {"prompt": {"tokens", "position"}}; writes a line of JSON for each model and step, times in microseconds, and why a peer has none. bf16, random
 weights, from the embedding to the chosen tokens.
 
 With --check it compares every kernel of the chain with PyTorch instead, then whole steps.
@@ -64,10 +64,12 @@ class Decode:
 class Prompt:
     """A step of all tokens of a prompt."""
 
-    def __init__(self, tokens):
-        self.rows, self.tokens, self.context = 1, tokens, tokens
+    def __init__(self, tokens, position=0):
+        self.rows, self.tokens, self.position, self.context = 1, tokens, position, tokens
 
     def begin(self, decoder):
+        if self.position:
+            raise RuntimeError("its prompts begin at position 0")
         tokens = torch.zeros(self.tokens, dtype=torch.long, device=decoder.device)
         return lambda: decoder.prompt(tokens)
 

@@ -83,6 +83,9 @@ pub enum Step {
     Prompt {
         /// Its tokens.
         tokens: u32,
+        /// The position of the first one.
+        #[serde(default)]
+        position: u32,
     },
 }
 
@@ -91,7 +94,8 @@ impl fmt::Display for Step {
         match *self {
             Self::Decode { rows: 1, position } => write!(f, "1 row at {position}"),
             Self::Decode { rows, position } => write!(f, "{rows} rows at {position}"),
-            Self::Prompt { tokens } => write!(f, "prompt of {tokens}"),
+            Self::Prompt { tokens, position: 0 } => write!(f, "prompt of {tokens}"),
+            Self::Prompt { tokens, position } => write!(f, "prompt of {tokens} at {position}"),
         }
     }
 }
@@ -220,7 +224,7 @@ mod tests {
         let peers = parse(&text);
         let cublas = Some(Quantiles { p10: 1.0, median: 2.0, p90: 3.0 });
         let times = PeerTimes { cublas, ..PeerTimes::default() };
-        for step in [Step::Decode { rows: 1, position: 5 }, Step::Prompt { tokens: 8 }] {
+        for step in [Step::Decode { rows: 1, position: 5 }, Step::Prompt { tokens: 8, position: 0 }] {
             assert_eq!(peers.times.get(&("m".to_owned(), step)), Some(&times));
         }
         assert_eq!((peers.times.len(), peers.missing), (2, vec!["m, 1 row at 5: pdl: no GPU".to_owned()]));

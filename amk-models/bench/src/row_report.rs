@@ -66,7 +66,7 @@ impl StepTime {
     pub fn tokens(&self) -> u32 {
         match self.step {
             Step::Decode { rows, .. } => rows,
-            Step::Prompt { tokens } => tokens,
+            Step::Prompt { tokens, .. } => tokens,
         }
     }
 
@@ -176,7 +176,7 @@ mod tests {
             peers: PeerTimes { cublas: cublas.map(us), ..PeerTimes::default() },
         };
         let steps = vec![
-            step(Step::Prompt { tokens: 512 }, 4000.0, None, Some(2000.0)),
+            step(Step::Prompt { tokens: 512, position: 0 }, 4000.0, None, Some(2000.0)),
             step(Step::Decode { rows: 1, position: 128 }, 1000.0, Some(1.0), None),
             step(Step::Decode { rows: 8, position: 128 }, 1250.0, Some(1.25), None),
         ];

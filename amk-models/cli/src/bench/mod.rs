@@ -10,7 +10,7 @@ pub(crate) use rows::{prompt, tokens};
 use super::options::{Activations, Device, ScheduleArg, ThreadsArg, Weights, print};
 use super::positions::last_start;
 use super::subject::SubjectArgs;
-use amk_bench::peers::{self, PEERS, Shapes};
+use amk_bench::peers::{self, PEERS, Shapes, Step};
 use amk_bench::{Peer, Reference};
 use amk_models::model::WeightUse;
 use anyhow::{Context as _, Result, bail};
@@ -41,7 +41,7 @@ pub(crate) struct Bench {
     /// Sequences that decode side by side, as in `1,8,32`, at each of --positions.
     #[arg(long, value_name = "R", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     rows: Vec<u32>,
-    /// Prompts to time, in tokens.
+    /// Prompts to time, in tokens, each from each of --positions on.
     #[arg(long, value_name = "T", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..))]
     prompt: Vec<u32>,
     /// Launches timed at each position, on a GPU [default: 15].
@@ -180,6 +180,23 @@ impl Bench {
             }
         }
         Ok(positions)
+    }
+
+    /// The prompts, by tokens and first position, that end within `limit` positions; the others are
+    /// reported.
+    fn prompts(&self, name: &str, limit: u32) -> Result<Vec<(u32, u32)>> {
+        let all = self.prompt.iter().flat_map(|&tokens| self.positions.iter().map(move |&position| (tokens, position)));
+        let (prompts, outside): (Vec<_>, Vec<_>) =
+            all.partition(|(tokens, position)| tokens.checked_add(*position).is_some_and(|end| end <= limit));
+        let outside = outside.into_iter().map(|(tokens, position)| Step::Prompt { tokens, position });
+        let what = |step| format!("{name}: a {step} does not fit the context of {limit} positions");
+        if prompts.is_empty()
+            && let Some(step) = outside.clone().next()
+        {
+            bail!(what(step));
+        }
+        outside.filter(|_| self.shows_text()).try_for_each(|step| print(&format!("{}\n", what(step))))?;
+        Ok(prompts)
     }
 
     /// Positions that gates take.

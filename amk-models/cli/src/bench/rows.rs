@@ -52,6 +52,23 @@ pub(crate) fn prompt<V: RowVm>(session: &mut Session<V>, count: u32) -> Result<S
     Ok(id)
 }
 
+/// Times prompts of so many tokens, each of a sequence that has `position` tokens.
+fn time_prompt<V: RowVm>(session: &mut Session<V>, (count, position): (u32, u32)) -> Result<StepTime> {
+    let runs = (2000 / count.max(1)).clamp(2, 20);
+    let before = prompt(session, position)?;
+    let time = |_| {
+        let id = session.fork(before, position as usize)?;
+        session.push(id, &tokens(count))?;
+        let time = run(session, &[id])?;
+        session.drop(id)?;
+        Ok(time)
+    };
+    let (us, device_us) = summary((0..runs).map(time).collect::<Result<_>>()?)?;
+    session.drop(before)?;
+    let (step, peers) = (Step::Prompt { tokens: count, position }, PeerTimes::default());
+    Ok(StepTime { step, us, device_us, ends: None, of_first: None, peers })
+}
+
 impl Bench {
     /// Whether steps of rows are asked for.
     pub(super) fn has_rows(&self) -> bool {
@@ -95,29 +112,28 @@ impl Bench {
         let limit = opened.positions();
         let positions = if self.rows.is_empty() { Vec::new() } else { self.positions(opened.name(), limit)? };
         let last = positions.iter().map(|position| position + self.steps).max().unwrap_or(0);
-        let longest = self.prompt.iter().copied().max().unwrap_or(0);
-        if longest > limit {
-            bail!("{}: a prompt of {longest} tokens; the context has {limit} positions", opened.name());
-        }
+        let prompts = self.prompts(opened.name(), limit)?;
+        let longest = prompts.iter().map(|(tokens, position)| tokens + position).max().unwrap_or(0);
+        let before = prompts.iter().map(|&(_, position)| position).max().unwrap_or(0);
         let Subject { name, mut model, gate } =
             opened.load(last.max(longest).max(GATE_ROWS).min(limit), self.weight_use())?;
         let mut gate: Vec<u32> = gate.iter().copied().cycle().take(GATE_ROWS as usize).collect();
         let most = self.rows.iter().copied().max().unwrap_or(1);
         let steps = vec![last.max(1) as usize; most as usize];
-        let pages = PoolSize::Sequences([steps, vec![longest as usize]].concat());
+        let pages = PoolSize::Sequences([steps, vec![longest as usize, before as usize]].concat());
         let rows = match place {
             Place::Cpu(schedule) => {
                 model.keep_caches(schedule.of(&model)?.cache)?;
                 let vm = cpu_vm(&model, &schedule.with_most_rows(most), pages)?;
                 let workers = vm.program().queues.workers();
-                self.time_rows(vm, name, workers, &mut model, (&gate, 0.0), &positions)
+                self.time_rows(vm, name, workers, &mut model, (&gate, 0.0), (&prompts, &positions))
             }
             Place::Cuda(schedule) => {
                 let vm = cuda_rows_vm(&model, schedule, self.weights.on_gpu(), &pages, !self.shows_text())?;
                 model.keep_caches(vm.plan().schedule.cache)?;
                 let workers = vm.plan().schedule.workers;
                 gate.truncate(vm.limits().rows);
-                self.time_rows(vm, name, workers, &mut model, (&gate, Gate::BF16), &positions)
+                self.time_rows(vm, name, workers, &mut model, (&gate, Gate::BF16), (&prompts, &positions))
             }
         }?;
         let shapes = Shapes::of(&rows.model, &model, rows.steps.iter().map(|time| time.step).collect())?;
@@ -131,7 +147,7 @@ impl Bench {
         workers: u32,
         model: &mut Model,
         (gate, tolerance): (&[u32], f64),
-        positions: &[u32],
+        (prompts, positions): (&[(u32, u32)], &[u32]),
     ) -> Result<ModelRows> {
         let mut session = Session::new(vm);
         let gate = Gate::of_rows(&mut session, model, gate, tolerance)?;
@@ -144,7 +160,7 @@ impl Bench {
             print(&format!("{found}\n"))?;
         }
         let mut steps: Vec<StepTime> =
-            self.prompt.iter().map(|&tokens| self.time_prompt(&mut session, tokens)).collect::<Result<_>>()?;
+            prompts.iter().map(|&prompt| time_prompt(&mut session, prompt)).collect::<Result<_>>()?;
         for &position in positions {
             let first = steps.len();
             for &rows in &self.rows {
@@ -158,20 +174,6 @@ impl Bench {
             }
         }
         Ok(ModelRows { model: name, workers, steps })
-    }
-
-    fn time_prompt<V: RowVm>(&self, session: &mut Session<V>, count: u32) -> Result<StepTime> {
-        let runs = (2000 / count.max(1)).clamp(2, 20);
-        let time = |_| {
-            let id = session.add();
-            session.push(id, &tokens(count))?;
-            let time = run(session, &[id])?;
-            session.drop(id)?;
-            Ok(time)
-        };
-        let (us, device_us) = summary((0..runs).map(time).collect::<Result<_>>()?)?;
-        let (step, peers) = (Step::Prompt { tokens: count }, PeerTimes::default());
-        Ok(StepTime { step, us, device_us, ends: None, of_first: None, peers })
     }
 
     /// The times of decoding rows with drawn tokens, and with logits.
