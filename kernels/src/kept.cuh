@@ -19,8 +19,8 @@ u64 cache_full[WIDE_STAGES];
 u32 cache_ready[WIDE_STAGES], cache_read[WIDE_STAGES];
 u32 cache_blocks; // of the tasks before
 #if AMK_DEFERRED_NORMS
-float column_scales[AMK_ROWS];          // of a projection whose input's norm is deferred
-alignas(8) float weights[MAX_STEP_OWN]; // of the deferred norm of a residual
+float column_scales[AMK_ROWS];               // of a projection whose input's norm is deferred
+alignas(8) float norm_weights[MAX_STEP_OWN]; // of the deferred norm of a residual
 #endif
 #else
 // fp32 residual of the rows this worker owns

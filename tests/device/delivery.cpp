@@ -114,7 +114,7 @@ static void deliver(Worker& w, const Record& r) {
     const WideGroup c = {first_row, rows()};
     if (w.thread() < c.columns) store_shared(wide_scales(w, c) + 4 * w.thread(), 1, true);
 #if AMK_DEFERRED_NORMS
-    if (g.output == OUT_RESIDUAL) load_weights(w, r);
+    if (g.output == OUT_RESIDUAL) load_norm_weights(w, r);
 #endif
     w.sync();
     if (g.input == IN_SHARE) deliver_as<OUT_SUMS>(w, r, g, c);

@@ -3,7 +3,7 @@
 
 use super::kv::KvCache;
 use super::parts::{Attention, Ends, PlainMlp, QkvBias, Rotary};
-use crate::import::{Absent, Activation, Gguf, Import, Pairs, Rotation};
+use crate::import::{Absent, Activation, FUSED_QKV, Gguf, Import, Pairs, Rotation};
 use amk::prelude::*;
 use amk_kernels::{add, add_bias, attention, embed, gelu, kv_append, layer_norm, linear, rope};
 
@@ -12,7 +12,11 @@ pub const IMPORTS: &[Import] = &[Import {
     family: "phi",
     model_type: "phi",
     class: "PhiForCausalLM",
-    gguf: Some(Gguf { eps: "attention.layer_norm_epsilon", ..Gguf::of("phi2") }),
+    gguf: Some(Gguf {
+        eps: "attention.layer_norm_epsilon",
+        names: &[("attn_qkv", "self_attn.qkv_proj")],
+        ..Gguf::of("phi2")
+    }),
     defaults: &[Absent::KV_HEADS],
     eps: ("layer_norm_eps", 1e-5),
     activation: Activation::GeluTanh,
@@ -23,6 +27,8 @@ pub const IMPORTS: &[Import] = &[Import {
         ("mlp.fc1", "mlp.up_proj"),
         ("mlp.fc2", "mlp.down_proj"),
     ],
+    // GGUF files before 2024 have one projection, later ones three.
+    fused: &[FUSED_QKV],
     ..Import::LLAMA
 }];
 

@@ -253,6 +253,29 @@ fn the_settings_of_yarn_are_read() {
 }
 
 #[test]
+fn a_file_of_phi_2_may_have_one_projection_of_queries_keys_and_values() {
+    let mut file = GgufBuilder::default();
+    file.text("general.architecture", "phi2").f32("phi2.attention.layer_norm_epsilon", 1e-5);
+    let sizes = [("embedding_length", 8), ("block_count", 1), ("feed_forward_length", 12), ("context_length", 16)];
+    let heads = [("attention.head_count", 2), ("attention.head_count_kv", 2), ("rope.dimension_count", 2)];
+    for (key, size) in sizes.into_iter().chain(heads) {
+        file.u32(&format!("phi2.{key}"), size);
+    }
+    let rows = |count: u8| (0..count).map(f32::from).collect::<Vec<f32>>();
+    file.f32_tensor("token_embd.weight", &[8, 6], &[0.0; 48])
+        .f32_tensor("blk.0.attn_qkv.weight", &[8, 24], &rows(192))
+        .f32_tensor("blk.0.attn_qkv.bias", &[24], &rows(24));
+    let mut tensors = open(&file).unwrap().tensors;
+    for (part, start) in [("q_proj", 0.0), ("k_proj", 8.0), ("v_proj", 16.0)] {
+        let name = format!("model.layers.0.self_attn.{part}");
+        let bias = tensors.claim(&format!("{name}.bias"), &[8]).unwrap();
+        assert_eq!((bias.to_f32()[0], bias.to_f32()[7]), (start, start + 7.0));
+        let weight = tensors.claim(&format!("{name}.weight"), &[8, 8]).unwrap();
+        assert_eq!((weight.to_f32()[0], weight.to_f32()[63]), (8.0 * start, 8.0 * start + 63.0));
+    }
+}
+
+#[test]
 fn a_partial_rotation_has_fewer_pairs() {
     let mut file = GgufBuilder::tiny_llama();
     file.u32("llama.rope.dimension_count", 2);

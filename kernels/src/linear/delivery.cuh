@@ -63,9 +63,9 @@ AMK_DEVICE float2 norm_weights(const Worker& w, const Record& r, u32 row) {
                        constant(w.p.constants, r.norm + row + 1));
 }
 // Loads all of them, before the inputs of a task are there.
-AMK_DEVICE void load_weights(Worker& w, const Record& r) {
+AMK_DEVICE void load_norm_weights(Worker& w, const Record& r) {
     const u32 row = 2 * w.thread();
-    if (row < r.units * AMK_UNIT) *(float2*)(w.s.weights + row) = norm_weights(w, r, row);
+    if (row < r.units * AMK_UNIT) *(float2*)(w.s.norm_weights + row) = norm_weights(w, r, row);
 }
 // Stores the sum of the squares that so many neighbouring lanes have of a row of the step, `here`
 // if it has the row. They have all of a worker's part of the residual.
@@ -163,7 +163,7 @@ AMK_DEVICE void deliver_shares(Worker& w, const Record& r, const GemvShape& g, c
                   row = c.first * AMK_UNIT + at, of = c.column + own;
         PairOutput<OUTPUT> output(w, r, g, row, of);
 #if AMK_DEFERRED_NORMS
-        if (SQUARES) output.weight = *(const float2*)(w.s.weights + row);
+        if (SQUARES) output.weight = *(const float2*)(w.s.norm_weights + row);
 #endif
         u32* to = output.PLAIN ? nullptr : pair_at(w, r.output, row / each, of);
 #pragma unroll 1

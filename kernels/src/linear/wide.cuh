@@ -419,7 +419,7 @@ template <class T> AMK_DEVICE void multiply_wide(Worker& w, WideGroups& groups) 
     WideSums<COLUMNS> sums = {};
     Squares squares(w);
 #if AMK_DEFERRED_NORMS
-    if (groups.number == 0 && any(g.output == OUT_RESIDUAL)) load_weights(w, r);
+    if (groups.number == 0 && any(g.output == OUT_RESIDUAL)) load_norm_weights(w, r);
 #endif
     if (groups.number == 0) await_inputs(w, r);
 #if AMK_DEFERRED_NORMS
