@@ -27,7 +27,7 @@ pub const IMPORTS: &[Import] = &[Import {
         ("mlp.fc1", "mlp.up_proj"),
         ("mlp.fc2", "mlp.down_proj"),
     ],
-    // GGUF files before 2024 have one projection, later ones three.
+    // Older GGUF files have one projection, later ones three.
     fused: &[FUSED_QKV],
     ..Import::LLAMA
 }];
