@@ -41,8 +41,8 @@ pub fn sum_squares(x: &Tensor) -> Tensor {
     Tensor::from([dot(x.data(), x.data())])
 }
 
-/// `y[i] = x[i] / sqrt(sum(squares) / len + eps)`: the scale of [`rms_norm`](super::rms_norm) of a
-/// vector of `len` elements, from the [sums](sum_squares) of its parts.
+/// `y[i] = x[i] / sqrt(sum(|squares|) / len + eps)`: the scale of [`rms_norm`](super::rms_norm) of
+/// a vector of `len` elements, from the [sums](sum_squares) of its parts, which are not negative.
 ///
 /// `x: [N]`, `squares: [P]`, `y: [N]`, all f32.
 #[instruction(
@@ -51,7 +51,7 @@ pub fn sum_squares(x: &Tensor) -> Tensor {
     task = "y[..] <- x[..], squares[..]"
 )]
 pub fn scale_by_squares(x: &Tensor, squares: &Tensor, len: usize, eps: f32) -> Tensor {
-    let mean = squares.data().iter().sum::<f32>() / len as f32;
+    let mean = squares.data().iter().map(|sum| sum.abs()).sum::<f32>() / len as f32;
     let scale = 1.0 / (mean + eps).sqrt();
     x.data().iter().map(|x| scale * x).collect()
 }

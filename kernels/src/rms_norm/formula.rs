@@ -30,9 +30,9 @@ fn sum_squares(o: &mut Operands) -> Vec<Exact> {
     vec![Exact::product(o.data(0).iter().map(|x| x * x).sum())]
 }
 
-/// `y[i] = x[i] / sqrt(sum of squares / len + eps)`.
+/// `y[i] = x[i] / sqrt(sum(|squares|) / len + eps)`.
 fn scale_by_squares(o: &mut Operands) -> Vec<Exact> {
     let (len, eps) = (o.dims[0] as f64, o.floats[0]);
-    let mean = o.data(1).iter().sum::<f64>() / len;
+    let mean = o.data(1).iter().map(|sum| sum.abs()).sum::<f64>() / len;
     o.data(0).iter().map(|x| Exact::product(x / (mean + eps).sqrt())).collect()
 }
