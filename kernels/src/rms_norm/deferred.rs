@@ -220,4 +220,10 @@ mod tests {
         let whole: Vec<f64> = linear(&rms_norm(&x, &w, 1e-5), &weights).data().iter().map(|&y| y.into()).collect();
         close(deferred.data(), &whole, 1e-5);
     }
+
+    #[test]
+    fn sums_of_any_sign_have_a_scale() {
+        let scaled = scale_by_squares(&Tensor::from([10.0]), &Tensor::from([-3.0, 1.0]), 1, 0.0);
+        assert_eq!(scaled.data(), [5.0]);
+    }
 }
