@@ -62,14 +62,17 @@ fn a_cpu_times_the_positions_that_it_is_asked_for() {
 fn a_cpu_times_rows_and_prompts_and_draws_them() {
     let model = tiny_llama();
     let picture = model.path().join("rows.svg");
-    let rows = ["-n", "2", "--rows", "1,3", "--prompt", "8", "--threads", "1", "--svg"];
+    let rows = ["-n", "2", "--rows", "1,3", "--prompt", "8", "--positions", "0,5", "--threads", "1", "--svg"];
     let arguments = [&rows[..], &[picture.to_str().expect("a name"), "--json", "-"]].concat();
     let report: serde_json::Value = serde_json::from_str(&succeeds("bench", &model, &arguments)).unwrap();
     let steps: Vec<_> = report["models"][0]["steps"].as_array().unwrap().iter().map(|time| &time["step"]).collect();
-    let decode = |rows: u32| serde_json::json!({ "decode": { "rows": rows, "position": 0 } });
-    assert_eq!(steps, [&serde_json::json!({ "prompt": { "tokens": 8 } }), &decode(1), &decode(3)]);
+    let prompt = |position: u32| serde_json::json!({ "prompt": { "tokens": 8, "position": position } });
+    let decode = |rows: u32, at: u32| serde_json::json!({ "decode": { "rows": rows, "position": at } });
+    let decoded = [decode(1, 0), decode(3, 0), decode(1, 5), decode(3, 5)];
+    assert!(steps.into_iter().eq([prompt(0), prompt(5)].iter().chain(&decoded)), "{report}");
     let picture = std::fs::read_to_string(picture).unwrap();
-    assert!(picture.starts_with("<svg") && picture.contains("3 rows at 0"), "{picture}");
+    let names = ["3 rows at 0", "prompt of 8 at 5"];
+    assert!(picture.starts_with("<svg") && names.iter().all(|name| picture.contains(name)), "{picture}");
 }
 
 #[test]
