@@ -132,6 +132,11 @@ impl Decoder {
         plan.shared.get()
     }
 
+    /// Returns the epsilon of the norms in a plan's fused tasks.
+    pub(crate) fn eps(plan: &Plan) -> f32 {
+        Self::of(plan).map_or(0.0, |decoder| decoder.eps)
+    }
+
     /// Returns the fused bodies' data of a plan whose attention is fused.
     pub(crate) fn attending(plan: &Plan) -> Option<&Self> {
         Self::of(plan).filter(|decoder| !decoder.layers.is_empty())

@@ -132,7 +132,8 @@ static void deliver(Worker& w, const Record& r) {
 #endif
 }
 #if AMK_DEFERRED_NORMS
-// Makes a record one of a deferred norm: its output's, or its input's, whose sums of squares are drawn. Returns the scale of each row.
+// Makes a record one of a deferred norm: its output's, or its input's, whose sums of squares are
+// drawn. Returns the scale of each row.
 static std::vector<float> defer(Record& r) {
     const bool added = GemvShape(r.shape).output == OUT_RESIDUAL;
     const Worker w = any_worker();

@@ -188,8 +188,7 @@ pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
             residual::hold(&mut planner.plan, after, held);
             declare(planner, product);
             let owned = owned(&planner.plan, rows);
-            let works = blocks::works(&planner.plan, &owned, UNIT);
-            let published = match rms_norm::defer(planner, after, &works) {
+            let published = match rms_norm::defer(planner, after, &owned) {
                 Some(norm) => Published::Weighted(norm),
                 None => Published::Whole(planner.value(after, DType::BF16)),
             };
@@ -634,7 +633,7 @@ impl Gemv {
         let n = rows.end - rows.start;
         let y = task.local(n);
         self.unscaled(task, x, number, rows, write(y, &[0..n]));
-        scale.call(task, read(y, &[0..n]), to);
+        scale.call(task, self.k, read(y, &[0..n]), to);
     }
 
     /// Adds rows of the product as it is: the sums over all shares of its columns, or for a split

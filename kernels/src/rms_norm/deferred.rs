@@ -15,7 +15,7 @@ use crate::linear::group::{Delivered, Product};
 use crate::rms_norm::NormedResidual;
 use amk::ir::{BufferId, DType, Operand, Param, TensorId};
 use amk::prelude::*;
-use amk_cuda::plan::{FusedGroup, Grouping, Plan, Planner, TaskCalls, Work, early, read, write};
+use amk_cuda::plan::{FusedGroup, Grouping, Planner, TaskCalls, early, read, write};
 use amk_cuda::set::Fusion;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -65,7 +65,7 @@ pub struct Deferred {
     pub weighted: BufferId,
     /// The sum of the squares of each part of the residual: `[parts]` f32.
     pub squares: BufferId,
-    /// The parts: the elements that a task delivers.
+    /// The parts: what each worker owns of the residual.
     pub parts: Vec<Range<u32>>,
 }
 
@@ -76,8 +76,6 @@ pub struct Scale {
     pub squares: BufferId,
     /// The number of parts.
     pub parts: u32,
-    /// The length of the vector.
-    pub len: u32,
 }
 
 /// Residuals whose norms are deferred.
@@ -150,13 +148,12 @@ fn norm_of(grouping: &Grouping<'_>, delivered_by: &Product, after: TensorId) -> 
     (fits && adding.len() <= 1 && norms.iter().all(|&norm| deferred(norm))).then_some(weight)
 }
 
-/// Returns the parts of a residual's norm that the tasks of `works` deliver, if it is deferred.
-pub(crate) fn defer(planner: &mut Planner<'_>, after: TensorId, works: &[Work]) -> Option<Deferred> {
+/// Returns the parts of a residual's norm that the workers deliver with what they own of it, if the
+/// norm is deferred.
+pub(crate) fn defer(planner: &mut Planner<'_>, after: TensorId, owned: &[Range<u32>]) -> Option<Deferred> {
     let weights = planner.plan.shared.get::<DeferredNorms>().filter(|_| planner.plan.is_wide())?;
     let weight = planner.known(*weights.weights.get(&after)?);
-    let mut parts: Vec<Range<u32>> = works.iter().filter_map(|work| work.elements().cloned()).collect();
-    parts.retain(|part| !part.is_empty());
-    parts.dedup();
+    let parts: Vec<Range<u32>> = owned.iter().filter(|part| !part.is_empty()).cloned().collect();
     let (name, len) = (planner.flow.tensor(after).name.clone(), planner.flow.shape(after)[0]);
     let weighted = planner.packets(&format!("weighted.{name}"), DType::BF16, &[len]);
     let squares = planner.packets(&format!("squares.{name}"), DType::F32, &[parts.len() as u32]);
@@ -170,8 +167,7 @@ pub(crate) fn defer(planner: &mut Planner<'_>, after: TensorId, works: &[Work]) 
 pub(crate) fn deferred(planner: &Planner<'_>, residual: TensorId) -> Option<(BufferId, Scale)> {
     let Deferred { weighted, squares, parts, .. } =
         planner.plan.shared.get::<DeferredNorms>()?.planned.get(&residual)?;
-    let len = planner.flow.shape(residual)[0];
-    Some((*weighted, Scale { squares: *squares, parts: parts.len() as u32, len }))
+    Some((*weighted, Scale { squares: *squares, parts: parts.len() as u32 }))
 }
 
 impl Deferred {
@@ -190,16 +186,12 @@ impl Deferred {
 }
 
 impl Scale {
-    /// Adds the call for products `y`.
-    pub(crate) fn call(self, task: &mut TaskCalls<'_>, y: Operand, to: Operand) {
+    /// Adds the call for products `y` of a vector of `len` elements.
+    pub(crate) fn call(self, task: &mut TaskCalls<'_>, len: u32, y: Operand, to: Operand) {
         let operands = vec![y, read(self.squares, &[0..self.parts]), to];
-        let params = vec![Param::U32(self.len), Param::F32(eps(task.plan))];
+        let params = vec![Param::U32(len), Param::F32(Decoder::eps(task.plan))];
         task.call("amk_kernels::scale_by_squares", operands, params);
     }
-}
-
-fn eps(plan: &Plan) -> f32 {
-    Decoder::of(plan).map_or(0.0, |decoder| decoder.eps)
 }
 
 #[cfg(test)]

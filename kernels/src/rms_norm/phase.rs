@@ -71,8 +71,7 @@ impl NormBy {
         };
         let constants = self.constants().map(|constant| early(constant, &[0..len]));
         let operands = [read(x, &[0..len])].into_iter().chain(constants).chain([write(to, &[0..len])]).collect();
-        let eps = Decoder::of(plan).map_or(0.0, |decoder| decoder.eps);
-        (path, operands, vec![Param::F32(eps)])
+        (path, operands, vec![Param::F32(Decoder::eps(plan))])
     }
 }
 
