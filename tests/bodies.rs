@@ -335,8 +335,9 @@ fn products() -> String {
 
 #[test]
 fn products_of_coded_weights_are_those_of_their_elements_whatever_slots_hold() {
-    for across in ["1", "4"] {
+    for (across, slot) in [("1", CHUNK), ("4", CHUNK), ("4", CHUNK / 8 * 9)] {
         let defines = [
+            ("AMK_SLOT_BYTES", &slot.to_string()[..]),
             ("AMK_ACROSS", across),
             ("AMK_NORMED_PASSES", if across == "1" { "1" } else { "4" }),
             ("AMK_MOST", "4"),

@@ -156,7 +156,7 @@ template <u32 LAYER> static void step(const std::vector<u32>& firsts, const std:
 
 // Nothing is stored behind the memory of a worker.
 static void check_memory() {
-    for (u32 at = RING + AMK_SLOTS * AMK_CHUNK + (AMK_WIDE ? 0 : AMK_ROW_SCRATCH); at < sizeof arena; at++)
+    for (u32 at = RING + AMK_SLOTS * AMK_SLOT_BYTES + (AMK_WIDE ? 0 : AMK_ROW_SCRATCH); at < sizeof arena; at++)
         if (arena[at]) exit(printf("a store %u bytes into the memory, behind its end\n", at - RING));
 }
 

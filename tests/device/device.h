@@ -10,6 +10,9 @@
 #define AMK_PER_PACKET 2
 #define AMK_CHUNK 32768
 #define AMK_SLOTS 6
+#ifndef AMK_SLOT_BYTES
+#define AMK_SLOT_BYTES AMK_CHUNK
+#endif
 #define AMK_NARROW_ROWS 8
 #ifndef AMK_WIDE
 #define AMK_WIDE (AMK_ROWS > AMK_NARROW_ROWS)

@@ -20,7 +20,7 @@ struct Worker {
     u32 delivery_index() const { return (AMK_WARPS - 1 - warp) * 32 + lane; }
     void sync() const { of_block.wait(); }
     void end_task(bool) const { of_block.wait(); }
-    u32 acquire(u32 ahead = 0) const { return data + (released + ahead) * AMK_CHUNK; }
+    u32 acquire(u32 ahead = 0) const { return data + (released + ahead) * AMK_SLOT_BYTES; }
     void release() { released++; }
     void publish(u64* to, u32 value) const { *to = (u64)epoch << 32 | value; }
     void publish(u32 offset, u32 value) const { publish(p.packets + offset, value); }
@@ -41,7 +41,7 @@ struct Worker {
         for (u32 i = 2 * thread(); i < r.units * AMK_UNIT; i += 2 * THREADS) f(i, true), f(i + 1, true);
     }
     void* memory(u32 at) const { return __cvta_shared_to_generic(data + at); }
-    u32 row_scratch() const { return data + AMK_SLOTS * AMK_CHUNK; }
+    u32 row_scratch() const { return data + AMK_SLOTS * AMK_SLOT_BYTES; }
     void stamp(int) const {}
     bool abandoned() const { return false; }
     void stamp_first(int) const {}

@@ -20,8 +20,8 @@ struct Ring {
         if (piece >= pieces.size()) exit(printf("a slot behind the last\n"));
         for (; filled <= piece; filled++) {
             if (filled >= AMK_SLOTS && released[filled - AMK_SLOTS] < THREADS) return false;
-            u8* const slot = arena + RING + filled % AMK_SLOTS * AMK_CHUNK;
-            memset(slot, 0xff, AMK_CHUNK), memcpy(slot, pieces[filled].from, pieces[filled].bytes);
+            u8* const slot = arena + RING + filled % AMK_SLOTS * AMK_SLOT_BYTES;
+            memset(slot, 0xff, AMK_SLOT_BYTES), memcpy(slot, pieces[filled].from, pieces[filled].bytes);
         }
         return true;
     }
@@ -43,7 +43,7 @@ struct Worker {
     bool missing(u32 offset, u32) const { exit(printf("packet %u never came\n", offset)); }
     u32 acquire(u32 ahead = 0) const {
         while (!ring.holds(piece + ahead)) next();
-        return RING + (piece + ahead) % AMK_SLOTS * AMK_CHUNK;
+        return RING + (piece + ahead) % AMK_SLOTS * AMK_SLOT_BYTES;
     }
     void release() { ring.released[piece++]++, slot = piece % AMK_SLOTS; }
     void publish(u64* to, u32 value) const { *to = (u64)epoch << 32 | value; }

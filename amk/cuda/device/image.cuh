@@ -21,6 +21,9 @@
 #ifndef AMK_SLOTS
 #define AMK_SLOTS 6 // ring slots
 #endif
+#ifndef AMK_SLOT_BYTES
+#define AMK_SLOT_BYTES AMK_CHUNK
+#endif
 #ifndef AMK_SHARED_BYTES
 #define AMK_SHARED_BYTES 0 // of a block, all of which wide steps use; 0: the slots alone
 #endif

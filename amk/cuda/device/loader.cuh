@@ -129,7 +129,7 @@ struct Loader {
             land();
         }
         ++flying;
-        u32 bar = shared_address(s.full) + 8 * slot, to = data + slot * AMK_CHUNK;
+        u32 bar = shared_address(s.full) + 8 * slot, to = data + slot * AMK_SLOT_BYTES;
 #if __CUDA_ARCH__ >= 900
         u64 policy;
         asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));

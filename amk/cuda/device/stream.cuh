@@ -44,7 +44,7 @@ public:
         const Timed timed(w.starved);
         while (!all(barrier_passed(full + 8 * slot, parity)))
             if (any(stalled(w.s, w.warp, FAULT_RING_FULL, w.step(), w.task, slot, 0))) break;
-        return data + slot * AMK_CHUNK;
+        return data + slot * AMK_SLOT_BYTES;
     }
     // The warp has read the block: its values are in registers.
     AMK_DEVICE void release() {

@@ -144,7 +144,7 @@ struct Worker {
     // The memory of the ring, for bodies of wide steps.
     AMK_DEVICE void* memory(u32 at) const { return __cvta_shared_to_generic(data + at); }
     // Shared address of AMK_ROW_SCRATCH bytes behind the ring.
-    AMK_DEVICE u32 row_scratch() const { return data + AMK_SLOTS * AMK_CHUNK; }
+    AMK_DEVICE u32 row_scratch() const { return data + AMK_SLOTS * AMK_SLOT_BYTES; }
 #endif
     // Threads in the order in which they deliver. Those of the last warp come first, since they
     // wait for inputs only if an input is long.
@@ -189,7 +189,7 @@ struct Worker {
         const u32 at = slot + ahead - (wraps ? AMK_SLOTS : 0);
         while (!all(barrier_passed(full + 8 * at, parity ^ wraps)))
             if (any(stalled(s, warp, FAULT_RING_FULL, step(), task, at, 0))) break;
-        return data + at * AMK_CHUNK;
+        return data + at * AMK_SLOT_BYTES;
     }
     // Releases the current slot: this warp has its values in registers.
     AMK_DEVICE void release() {

@@ -9,9 +9,9 @@
 
 use super::image::abi::CHUNK;
 use super::plan::{Phase, Plan};
+use super::ring::RingMemory;
 use super::trace::weight_bytes;
 use amk_ir::TaskId;
-use amk_ir::schedule::Schedule;
 use std::collections::VecDeque;
 
 /// Costs of parts of a step on a kind of GPU. Times are in nanoseconds, rates in bytes per
@@ -124,7 +124,7 @@ impl CostModel {
         let bytes: f64 =
             stages.iter().flat_map(|stage| stage.parts.iter().flatten()).map(|part| part.bytes + part.unasked).sum();
         let floor = bytes / self.read;
-        let mut machine = Machine::new(self, &plan.schedule);
+        let mut machine = Machine::new(self, plan);
         // The first step starts with empty rings. The memory utilisation of a step feeds the next
         // iteration.
         let first = machine.step(&stages, 1.0);
@@ -200,7 +200,8 @@ struct Worker {
 }
 
 impl<'c> Machine<'c> {
-    fn new(cost: &'c CostModel, schedule: &Schedule) -> Self {
+    fn new(cost: &'c CostModel, plan: &Plan) -> Self {
+        let (schedule, memory) = (&plan.schedule, RingMemory::of(plan));
         let share = cost.read / f64::from(schedule.workers.max(1));
         let paced = match schedule.ring.pace {
             0 => f64::INFINITY,
@@ -212,7 +213,7 @@ impl<'c> Machine<'c> {
             cost,
             rate: (share * cost.slowest).min(paced).min(flying),
             crowd: 1024.0 * cost.crowd * f64::from(schedule.ring.in_flight) * pressed / cost.read,
-            window: f64::from(schedule.ring.slots) + f64::from(schedule.ring.lookahead) * 1024.0 / f64::from(CHUNK),
+            window: f64::from(memory.slots) + f64::from(schedule.ring.lookahead << 10) / f64::from(memory.slot_bytes),
             workers: vec![Worker::default(); schedule.workers as usize],
         }
     }

@@ -61,7 +61,7 @@ pub use pages::{Pool, Pools};
 pub use params::Params;
 pub use plan::{Precision, Unsupported, WeightForms};
 pub use pointwise::{Pointwise, PointwiseError};
-pub use ring::row_scratch;
+pub use ring::{LONGEST_SLOT, SLOT_ALIGNED, row_scratch};
 pub use rows::{RowsVm, with_exchange};
 pub use run::{Run, RunOptions};
 pub use schedule::{MOST_RING_SLOTS, ScheduleError, is_wide};

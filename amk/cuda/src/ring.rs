@@ -3,6 +3,13 @@
 
 use super::image::abi::{CHUNK, GROUP_UNITS, UNIT, WARPS};
 use super::plan::Plan;
+use std::collections::BTreeMap;
+
+/// Bytes of the longest slot.
+pub const LONGEST_SLOT: u32 = CHUNK + CHUNK / 8;
+
+/// Alignment of slots.
+pub const SLOT_ALIGNED: u32 = 128;
 
 /// Returns the bytes of the sums of a unit, one for each warp, for all rows of a narrow step.
 fn unit_sums(rows: u32) -> u32 {
@@ -27,6 +34,8 @@ pub fn row_scratch(rows: u32, slots: u32) -> u32 {
 pub(super) struct RingMemory {
     /// Slots of the ring.
     pub(super) slots: u32,
+    /// Bytes of a slot.
+    pub(super) slot_bytes: u32,
     /// Units that a narrow step of rows reduces together, at most a group.
     pub(super) row_units: u32,
     /// Bytes of their sums.
@@ -46,11 +55,25 @@ impl RingMemory {
             }
             scratch => (ring.slots, scratch),
         };
+        let (slots, slot_bytes) = cut(slots, plan);
         let row_units = if row_scratch == 0 { GROUP_UNITS } else { row_scratch / unit_sums(rows) };
-        Self { slots, row_units: row_units.min(GROUP_UNITS), row_scratch }
+        Self { slots, slot_bytes, row_units: row_units.min(GROUP_UNITS), row_scratch }
     }
     /// Returns the bytes of all of it.
     pub(super) fn bytes(&self) -> u32 {
-        self.slots * CHUNK + self.row_scratch
+        self.slots * self.slot_bytes + self.row_scratch
     }
+}
+
+/// Cuts the memory of `slots` slots of [`CHUNK`] bytes: into slots of the length that suits most of
+/// a plan's weights, unless too few remain to keep some full while others are in flight.
+fn cut(slots: u32, plan: &Plan) -> (u32, u32) {
+    let mut weights = BTreeMap::new();
+    for kind in plan.phases.iter().map(|phase| phase.kind()) {
+        *weights.entry(kind.slot_bytes()).or_insert(0) += kind.weight_bytes(plan);
+    }
+    let most = weights.into_iter().rev().max_by_key(|&(_, bytes)| bytes);
+    let longer = most.map_or(CHUNK, |(slot, _)| slot.clamp(CHUNK, LONGEST_SLOT));
+    let fit = slots * CHUNK / longer;
+    if plan.is_wide() || fit <= plan.schedule.ring.in_flight { (slots, CHUNK) } else { (fit, longer) }
 }

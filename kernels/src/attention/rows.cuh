@@ -15,7 +15,7 @@ constexpr u32 TURN_BYTES = AMK_HEAD_DIM / 2 * sizeof(float2); // of a row
 #if AMK_WIDE
 constexpr u32 TURNS_AT = WIDE_MEMORY - AMK_ROW_BLOCK * TURN_BYTES, TURNED_ROWS = AMK_ROW_BLOCK;
 #else
-constexpr u32 TURNS_AT = AMK_SLOTS * AMK_CHUNK,
+constexpr u32 TURNS_AT = AMK_SLOTS * AMK_SLOT_BYTES,
               TURNED_ROWS = AMK_OWN_TURNS ? AMK_ROW_SCRATCH / TURN_BYTES : AMK_ROWS;
 #endif
 static_assert(TURNED_ROWS > 0, "the turns of a row must fit the scratch");

@@ -111,7 +111,7 @@ template <int DEPTH, bool EVEN, class T> struct Pass {
     AMK_DEVICE void next_slot(Worker& w, u32 by) {
         w.release();
         w.acquire();
-        const u32 one = w.slot ? AMK_CHUNK : AMK_CHUNK - AMK_SLOTS * AMK_CHUNK;
+        const u32 one = w.slot ? AMK_SLOT_BYTES : AMK_SLOT_BYTES - AMK_SLOTS * AMK_SLOT_BYTES;
         at.advance(one - by);
     }
     // This warp's share of the rows of a unit; where tiles are apart, the share of the lane's tile.
@@ -202,7 +202,7 @@ template <int DEPTH, bool EVEN, class T, int COUNT> struct SlotBlocks : Pass<DEP
     }
     static constexpr u32 WHOLE = DEPTH * AMK_WARPS; // tiles of a block of all warps' tiles
     AMK_DEVICE static u32 blocks_of(u32 tiles) {
-        return tiles == WHOLE ? AMK_CHUNK / (WHOLE * T::BYTES) : GemvCut::blocks(tiles, T::BYTES);
+        return tiles == WHOLE ? AMK_SLOT_BYTES / (WHOLE * T::BYTES) : GemvCut::blocks(tiles, T::BYTES);
     }
     AMK_DEVICE void load(const Worker& w, u32 units) {
         count = min(min(units, left), COUNT);
@@ -267,7 +267,7 @@ template <int DEPTH, bool EVEN, class T, int COUNT> struct SlotBlocks : Pass<DEP
 
 // How many blocks of tiles T a warp multiplies at once.
 template <class T> AMK_DEVICE constexpr int blocks_at_once(int depth) {
-    const int slot = AMK_CHUNK / (depth * AMK_WARPS * T::BYTES);
+    const int slot = AMK_SLOT_BYTES / (depth * AMK_WARPS * T::BYTES);
     return ACROSS == 1 || !T::DECODES ? 1 : slot < 4 ? slot : 4;
 }
 template <int DEPTH, bool EVEN, class T>

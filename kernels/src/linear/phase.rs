@@ -21,6 +21,7 @@ use amk_cuda::image::abi::{CHUNK, GROUP_UNITS, UNIT, WARPS};
 use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Work, early, even, level, read, same, write};
 use amk_cuda::tape::{Piece, WeightRows};
+use amk_cuda::{LONGEST_SLOT, SLOT_ALIGNED};
 use std::ops::Range;
 use std::slice::from_ref;
 
@@ -403,11 +404,15 @@ impl PhaseKind for Gemv {
     }
 
     fn slot_bytes(&self) -> u32 {
-        let block = block_bytes(self.tiles.kind.bytes, self.k, 0);
-        CHUNK / block.max(1) * block
+        slot_for(block_bytes(self.tiles.kind.bytes, self.k, 0), self.tiles.kind.teams)
     }
 
-    fn load(&self, _cost: &CostModel, _plan: &Plan, work: &Work, _pos: u32) -> Option<Load> {
+    fn filled_bytes(&self, slot: u32) -> u32 {
+        let block = block_bytes(self.tiles.kind.bytes, self.k, 0);
+        slot / block.max(1) * block
+    }
+
+    fn load(&self, _cost: &CostModel, plan: &Plan, work: &Work, _pos: u32) -> Option<Load> {
         let rows = work.own()?;
         let units = self.units(rows);
         let given = self.split_unit(rows).map_or(0, |(split, _)| self.k - first_column(self.k, split.kept));
@@ -415,7 +420,12 @@ impl PhaseKind for Gemv {
         let bytes = weights * f64::from(self.tiles.kind.bytes) / f64::from(UNIT * TILE_K);
         let further = f64::from(waits(self) - 1);
         let busy = f64::from(units) * times::UNIT + weights / times::PRODUCT + further * times::PASS;
-        Some(Load { bytes, slots: f64::from(slots(self.tiles.kind.bytes, self.k, units)), busy, unasked: 0.0 })
+        Some(Load {
+            bytes,
+            slots: f64::from(slots(plan.slot_bytes(), self.tiles.kind.bytes, self.k, units)),
+            busy,
+            unasked: 0.0,
+        })
     }
 
     fn same(&self, other: &dyn PhaseKind) -> bool {
@@ -685,11 +695,22 @@ fn block_bytes(tile: u32, k: u32, pass: u32) -> u32 {
     k.div_ceil(TILE_K).saturating_sub(pass * most).min(most) * tile
 }
 
-/// Returns the ring slots for units of a projection with tiles of `tile` bytes. A slot holds whole
-/// blocks of one pass over a group.
-fn slots(tile: u32, k: u32, units: u32) -> u32 {
+/// Returns the length of a ring's slots for blocks of `block` bytes. A warp multiplies up to four
+/// blocks of a slot at once if their codes are `at_once` multiplied by one scale each: two or four
+/// rather than one or three, as workers often have a multiple of four units.
+fn slot_for(block: u32, at_once: bool) -> u32 {
+    let longer = match CHUNK / block.max(1) {
+        fit @ (1 | 3) if at_once => ((fit + 1) * block).next_multiple_of(SLOT_ALIGNED),
+        _ => CHUNK,
+    };
+    if longer > LONGEST_SLOT { CHUNK } else { longer }
+}
+
+/// Returns the ring slots of `slot` bytes for units of a projection with tiles of `tile` bytes. A
+/// slot holds whole blocks of one pass over a group.
+fn slots(slot: u32, tile: u32, k: u32, units: u32) -> u32 {
     let of_pass = |units: u32, pass: u32| {
-        CHUNK.checked_div(block_bytes(tile, k, pass)).map_or(0, |blocks| units.div_ceil(blocks.max(1)))
+        slot.checked_div(block_bytes(tile, k, pass)).map_or(0, |blocks| units.div_ceil(blocks.max(1)))
     };
     let of_group = |units: u32| (0..cut(k).1).map(|pass| of_pass(units, pass)).sum::<u32>();
     units / GROUP_UNITS * of_group(GROUP_UNITS) + of_group(units % GROUP_UNITS)
@@ -702,10 +723,32 @@ mod tests {
 
     #[test]
     fn a_slot_has_whole_blocks_of_one_pass() {
-        assert_eq!(slots(TILE, 896, 1), 1, "a block of 14 KiB has a slot of its own");
-        assert_eq!(slots(TILE, 896, 10), 5, "two blocks a slot");
-        assert_eq!(slots(144, 896, 10), 2, "eight blocks of 4 bits a slot");
-        assert_eq!(slots(TILE, 4864, 1), 3, "a block in three passes");
-        assert_eq!(slots(TILE, 4864, 0), 0);
+        assert_eq!(slots(CHUNK, TILE, 896, 1), 1, "a block of 14 KiB has a slot of its own");
+        assert_eq!(slots(CHUNK, TILE, 896, 10), 5, "two blocks a slot");
+        assert_eq!(slots(CHUNK, 144, 896, 10), 2, "eight blocks of 4 bits a slot");
+        assert_eq!(slots(CHUNK, TILE, 4864, 1), 3, "a block in three passes");
+        assert_eq!(slots(CHUNK, TILE, 4864, 0), 0);
+        assert_eq!(slots(CHUNK, 144, 4096, 4), 4, "three blocks a slot, in two passes");
+        assert_eq!(slots(36_864, 144, 4096, 4), 2, "four blocks a slot");
+    }
+
+    #[test]
+    fn a_slot_is_longer_where_it_then_has_two_or_four_blocks_of_codes() {
+        let of = |tile: u32, k: u32, at_once: bool| slot_for(block_bytes(tile, k, 0), at_once);
+        assert_eq!(of(TILE, 4096, false), CHUNK, "bf16");
+        assert_eq!(of(TILE, 576, false), CHUNK, "three blocks of bf16");
+        assert_eq!(of(272, 4096, true), 34_816, "two blocks of Q8_0");
+        assert_eq!(of(144, 4096, true), 36_864, "four of Q4_0");
+        assert_eq!(of(144, 4096, false), CHUNK, "three of Q4_K");
+        assert_eq!(of(132, 3584, true), 33_792, "four of int4, and five or six of the last pass");
+        assert_eq!(of(176, 4096, true), CHUNK, "two of Q5_0");
+        assert_eq!(of(272, 3072, true), CHUNK, "two of 12 KiB");
+        assert_eq!(of(272, 64, true), CHUNK);
+        assert_eq!(slot_for(0, true), CHUNK);
+        for block in (1..=LONGEST_SLOT).step_by(2) {
+            let slot = slot_for(block, true);
+            assert!((CHUNK..=LONGEST_SLOT).contains(&slot) && slot.is_multiple_of(SLOT_ALIGNED), "{block}");
+            assert!(slot / block >= CHUNK / block, "{block}");
+        }
     }
 }

@@ -287,7 +287,7 @@ struct RowProducts<DEPTH, EVEN, T, true> : Blocks<DEPTH, EVEN, T> {
 
     AMK_DEVICE void begin(Worker& w, const RowPass& pass) {
         this->begin_with(w, pass.tiles, pass.slot, T::named(w.lane));
-        if (EVEN) this->slot = AMK_CHUNK / WHOLE, this->bytes = WHOLE; // constants
+        if (EVEN) this->slot = AMK_SLOT_BYTES / WHOLE, this->bytes = WHOLE; // constants
         left = this->slot;
 #pragma unroll
         for (int j = 0; j < DEPTH; j++)
@@ -367,7 +367,7 @@ struct RowProducts<DEPTH, EVEN, T, true> : Blocks<DEPTH, EVEN, T> {
     // Bytes from the last block of a slot to the first one of the next slot, which is a higher one
     // or the first.
     AMK_DEVICE u32 past_slot(bool higher) const {
-        return (higher ? AMK_CHUNK : AMK_CHUNK - AMK_SLOTS * AMK_CHUNK) -
+        return (higher ? AMK_SLOT_BYTES : AMK_SLOT_BYTES - AMK_SLOTS * AMK_SLOT_BYTES) -
                (this->slot - 1) * this->bytes;
     }
     AMK_DEVICE void end(Worker& w, bool both) {

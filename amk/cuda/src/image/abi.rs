@@ -16,7 +16,7 @@ device_constants! {
     BOX_SIZES = 5 => "constexpr u32 BOX_SIZES =";
     /// Bytes of a tensor map.
     TENSOR_MAP = 128 => "constexpr u32 TENSOR_MAP =";
-    /// Bytes of a ring slot.
+    /// Bytes of a ring slot, unless a program's are longer.
     CHUNK = 32768 => "#define AMK_CHUNK";
     /// Rows of a vector or a weight that are dealt out together at least.
     UNIT = 8 => "#define AMK_UNIT";

@@ -357,6 +357,11 @@ impl Plan {
         is_wide(&self.schedule)
     }
 
+    /// Bytes of a slot of its ring.
+    pub fn slot_bytes(&self) -> u32 {
+        RingMemory::of(self).slot_bytes
+    }
+
     /// Maximum number of units of rows that a narrow step of rows reduces together.
     pub fn row_units(&self) -> u32 {
         RingMemory::of(self).row_units

@@ -46,9 +46,14 @@ pub trait PhaseKind: Any + Debug + Send + Sync {
     fn weight_bytes(&self, _plan: &Plan) -> u64 {
         0
     }
-    /// Bytes of them in a slot of a ring.
+    /// The length of a ring's slots that suits its weights, from [`CHUNK`] to
+    /// [`LONGEST_SLOT`](crate::LONGEST_SLOT) bytes.
     fn slot_bytes(&self) -> u32 {
         CHUNK
+    }
+    /// Bytes of weights in a slot of this length.
+    fn filled_bytes(&self, slot: u32) -> u32 {
+        slot
     }
     /// The cost of a worker's part at position `pos`; `None` if it has no work there.
     fn load(&self, _cost: &CostModel, _plan: &Plan, _work: &Work, _pos: u32) -> Option<Load> {
