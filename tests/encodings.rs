@@ -86,7 +86,13 @@ fn load_with(encoding: &'static Encoding, inputs: Inputs) -> Result<Model, Model
 fn load_from(folder: &Path, encoding: &'static Encoding, inputs: Inputs) -> Result<Model, ModelError> {
     let checkpoint = Checkpoint::open(folder);
     let Checkpoint { config, tensors, .. } = checkpoint.expect("the checkpoint should open");
-    Model::load(&config, tensors, 16, WeightUse { format: WeightFormat::As(encoding), inputs }, &mut |_| {})
+    Model::load(
+        &config,
+        tensors,
+        16,
+        WeightUse { format: WeightFormat::As(encoding), inputs, ..WeightUse::default() },
+        &mut |_| {},
+    )
 }
 
 /// The weights decoded to f32.

@@ -10,6 +10,7 @@ pub mod chain;
 pub mod chat;
 pub mod checkpoint;
 pub mod config;
+pub mod head;
 pub mod hub;
 pub mod import;
 pub mod model;

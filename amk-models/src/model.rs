@@ -1,6 +1,7 @@
 //! A checkpoint's weights in an annotated model, for a VM or for a direct call of the function.
 
 use crate::config::{ModelConfig, Rope, RopeFrequencies};
+use crate::head;
 use crate::import::Activation;
 use crate::models;
 use crate::random::Random;
@@ -143,7 +144,18 @@ impl WeightFormat {
     }
 }
 
-/// How weights are stored, and how products with them take their inputs.
+/// What a model computes, which says what weights it needs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Output {
+    /// The logits of the next token.
+    #[default]
+    Logits,
+    /// The [states](head::states) from which logits are made, for embeddings: a checkpoint may be of
+    /// a decoder alone. Logits of such a model mean nothing.
+    States,
+}
+
+/// How weights are stored, how products with them take their inputs, and what they are used for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WeightUse {
     /// How they are held in memory.
@@ -151,12 +163,14 @@ pub struct WeightUse {
     /// The form in which products take their inputs, for encodings with such products; matrices in
     /// other encodings take theirs in f32.
     pub inputs: Inputs,
+    /// What the model computes.
+    pub output: Output,
 }
 
-/// With inputs in f32.
+/// For logits, with inputs in f32.
 impl From<WeightFormat> for WeightUse {
     fn from(format: WeightFormat) -> Self {
-        Self { format, inputs: Inputs::F32 }
+        Self { format, ..Self::default() }
     }
 }
 
@@ -253,18 +267,18 @@ impl Model {
         weights: impl Into<WeightUse>,
         progress: &mut dyn FnMut(f64),
     ) -> Result<Self, ModelError> {
-        let WeightUse { format, inputs } = weights.into();
+        let WeightUse { format, inputs, output } = weights.into();
         let total = tensors.stored_bytes().max(1);
         let source = CheckpointSource::new(config, tensors, context, Some(format), total, progress);
-        Self::from(source, inputs)
+        Self::from(source, inputs, output)
     }
 
     /// Checks whether a checkpoint would load, like [`Self::load`] but without reading a weight.
     ///
     /// # Errors
     /// As for [`Self::load`], except for weights that violate their encoding.
-    pub fn check(config: &ModelConfig, tensors: TensorSet) -> Result<Family, ModelError> {
-        Ok(Self::unread(config, tensors)?.family)
+    pub fn check(config: &ModelConfig, tensors: TensorSet, output: Output) -> Result<Family, ModelError> {
+        Ok(Self::unread(config, tensors, output)?.family)
     }
 
     /// The names of the tensors that a checkpoint's model uses, without reading a weight.
@@ -272,16 +286,16 @@ impl Model {
     /// # Errors
     /// As for [`Self::check`].
     pub fn used(config: &ModelConfig, tensors: TensorSet) -> Result<BTreeSet<String>, ModelError> {
-        Ok(Self::unread(config, tensors)?.names.into_values().collect())
+        Ok(Self::unread(config, tensors, Output::Logits)?.names.into_values().collect())
     }
 
-    fn unread(config: &ModelConfig, tensors: TensorSet) -> Result<Self, ModelError> {
+    fn unread(config: &ModelConfig, tensors: TensorSet, output: Output) -> Result<Self, ModelError> {
         let mut unseen = |_| {};
         let source = CheckpointSource::new(config, tensors, config.context_len, None, 1, &mut unseen);
-        Self::from(source, Inputs::F32)
+        Self::from(source, Inputs::F32, output)
     }
 
-    fn from(mut source: CheckpointSource<'_>, inputs: Inputs) -> Result<Self, ModelError> {
+    fn from(mut source: CheckpointSource<'_>, inputs: Inputs, output: Output) -> Result<Self, ModelError> {
         let (config, context) = (source.config, source.context);
         let family = Family::of(config);
         let (computed, found) = (config.import.activation, config.activation);
@@ -294,6 +308,9 @@ impl Model {
         let mut dims = dims(config, context);
         let graph = family.kernel.graph().ok();
         dims.retain(|name, _| graph.is_none_or(|graph| graph.dims.contains(name)));
+        if output == Output::States {
+            source.unneeded = graph.map(head::fields).unwrap_or_default();
+        }
         let model = Self::rounded(family, "checkpoint", dims, &mut source, inputs).map_err(|mut error| {
             if let ModelError::Inputs { left, .. } = &mut error {
                 *left = source.conversion.left;
@@ -422,6 +439,8 @@ struct CheckpointSource<'a> {
     context: usize,
     /// How weights are stored; `None`: they are not read.
     read: Option<WeightFormat>,
+    /// Fields that may be absent, as nothing is computed with them.
+    unneeded: BTreeSet<String>,
     loaded: HashMap<String, Weight>,
     conversion: Conversion,
     names: BTreeMap<String, String>,
@@ -440,7 +459,8 @@ impl<'a> CheckpointSource<'a> {
         progress: &'a mut dyn FnMut(f64),
     ) -> Self {
         let (loaded, conversion, names) = (HashMap::new(), Conversion::default(), BTreeMap::new());
-        Self { config, tensors, context, read, loaded, conversion, names, done: 0, total, progress }
+        let unneeded = BTreeSet::new();
+        Self { config, tensors, context, read, unneeded, loaded, conversion, names, done: 0, total, progress }
     }
 
     fn load(&mut self, name: &str, shape: &[usize]) -> Result<Weight, SourceError> {
@@ -482,18 +502,20 @@ impl<'a> CheckpointSource<'a> {
 
 impl Source for CheckpointSource<'_> {
     fn weight(&mut self, request: &WeightRequest<'_>) -> Result<Weight, SourceError> {
-        if self.config.lacks(request.name) {
+        let buffer = format!("{LAYOUT}.{}", request.path);
+        let left_out = self.unneeded.contains(&buffer) && !self.tensors.contains(request.name);
+        if self.config.lacks(request.name) || (left_out && request.fallback.is_none()) {
             // No call reads it.
             return Ok(Weight::f32(request.shape, vec![0.0; request.shape.iter().product()])?);
         }
         let name = match request.fallback {
-            Some(original) if self.config.tied_embeddings => {
+            Some(original) if self.config.tied_embeddings || left_out => {
                 self.tensors.claim_duplicate(request.name, original)?;
                 original
             }
             _ => request.name,
         };
-        self.names.insert(format!("{LAYOUT}.{}", request.path), name.to_owned());
+        self.names.insert(buffer, name.to_owned());
         self.load(name, request.shape)
     }
 

@@ -4,7 +4,7 @@ use crate::model::SourceArgs;
 use crate::options::{CpuSchedule, ScheduleArg, ThreadsArg, read_prompt, write};
 use amk::rows::PoolSize;
 use amk::vm::cpu;
-use amk_models::model::Model;
+use amk_models::model::{Model, Output};
 use amk_models::tokenizer::SpecialTokens;
 use amk_run::embedding::{Embedder, Pooling, hidden};
 use amk_run::open::rows_vm;
@@ -75,7 +75,7 @@ impl Embed {
         };
         let mut checkpoint = self.source.open()?;
         let context = self.source.held.context(&checkpoint);
-        let model = self.source.held.load(&mut checkpoint, context, self.quiet)?;
+        let model = self.source.held.load_for(Output::States, &mut checkpoint, context, self.quiet)?;
         let schedule = ScheduleArg::default().for_cpu(self.threads)?;
         let (tokenizer, mut embedder) = (checkpoint.tokenizer()?, embedder(&model, &schedule, context, self.pooling)?);
         for (index, text) in texts.iter().enumerate() {

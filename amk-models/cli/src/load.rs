@@ -4,7 +4,7 @@ use crate::options::{Activations, CpuSchedule, Weights, progress_bar};
 use amk::rows::PoolSize;
 use amk::vm::cpu;
 use amk_models::checkpoint::Checkpoint;
-use amk_models::model::{Conversion, Model, Rounding, WeightFormat, WeightUse};
+use amk_models::model::{Conversion, Model, Output, Rounding, WeightFormat, WeightUse};
 use amk_run::open::rows_vm;
 use anyhow::{Context as _, Result};
 
@@ -34,9 +34,20 @@ impl LoadArgs {
 
     /// Loads the weights of a checkpoint, with a progress bar.
     pub(crate) fn load(&self, checkpoint: &mut Checkpoint, context: usize, quiet: bool) -> Result<Model> {
+        self.load_for(Output::Logits, checkpoint, context, quiet)
+    }
+
+    /// Like [`Self::load`], with the weights that this output needs.
+    pub(crate) fn load_for(
+        &self,
+        output: Output,
+        checkpoint: &mut Checkpoint,
+        context: usize,
+        quiet: bool,
+    ) -> Result<Model> {
         let bar = progress_bar("loading weights", quiet);
         let tensors = std::mem::take(&mut checkpoint.tensors);
-        let weights = WeightUse { format: self.weights.into(), inputs: self.activations.into() };
+        let weights = WeightUse { format: self.weights.into(), inputs: self.activations.into(), output };
         let model = Model::load(&checkpoint.config, tensors, context, weights, &mut |done| {
             bar.set_position((done * 100.0) as u64);
         });

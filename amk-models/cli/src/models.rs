@@ -5,7 +5,7 @@ use super::options::{print, table_of};
 use amk_models::checkpoint::Checkpoint;
 use amk_models::config::neutral_fields;
 use amk_models::import::{Import, Known};
-use amk_models::model::{FAMILIES, Family, Model, all_instances};
+use amk_models::model::{FAMILIES, Family, Model, Output, all_instances};
 use amk_models::models::imports;
 use anyhow::Result;
 use std::path::PathBuf;
@@ -31,9 +31,15 @@ impl Models {
             let checkpoint = Checkpoint::open(path)?;
             let text = checkpoint.tokenizer().is_ok();
             let quantised = checkpoint.config.quantises_activations();
-            let family = Model::check(&checkpoint.config, checkpoint.tensors)?;
+            let (family, only) = match Model::check(&checkpoint.config, checkpoint.tensors.clone(), Output::Logits) {
+                Ok(family) => (family, ""),
+                Err(error) => match Model::check(&checkpoint.config, checkpoint.tensors, Output::States) {
+                    Ok(family) => (family, ", but only for `amk embed`: it has no output head"),
+                    Err(_) => return Err(error.into()),
+                },
+            };
             let tokens = if text { "" } else { ", but has no tokenizer: it takes token ids only" };
-            print(&format!("{} runs as `{}`{tokens}\n", path.display(), family.name))?;
+            print(&format!("{} runs as `{}`{only}{tokens}\n", path.display(), family.name))?;
             if quantised {
                 print(&format!("{UNQUANTISED}\n"))?;
             }

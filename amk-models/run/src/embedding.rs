@@ -4,7 +4,6 @@
 //! separate program, lowered and verified like any other.
 
 use crate::open::{CPU_ROWS, OpenError, OpenModel, all_cores, rows_vm, with_rows};
-use amk::ir::graph::{Arg, Graph, Node};
 use amk::ir::lower::{Lowered, lower_with};
 use amk::ir::schedule::Schedule;
 use amk::ir::verify::{Verified, verify_with};
@@ -12,10 +11,8 @@ use amk::rows::{PoolSize, RowVm, SequenceId};
 use amk::session::{Session, SessionError};
 use amk::vm::cpu::Vm;
 use amk::{MegakernelError, Token};
+use amk_models::head::{self, LM_HEAD};
 use amk_models::model::Model;
-
-/// The weight of the op that makes the logits, in every page.
-const LM_HEAD: &str = "w.ends.lm_head";
 
 /// The pooling of the hidden states `[tokens, HIDDEN]` of a text into one vector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -39,7 +36,7 @@ pub fn hidden(model: &Model, schedule: &Schedule) -> Result<Verified, Megakernel
         kernel: kernel.name().to_owned(),
         cause: format!("no operation outside of a loop reads `{LM_HEAD}`"),
     };
-    let graph = before(graph, LM_HEAD).ok_or_else(missing)?;
+    let graph = head::states(graph).ok_or_else(missing)?;
     let lowered = lower_with(&graph, &model.instance, schedule);
     let Lowered { program, constants, .. } = lowered.map_err(|errors| MegakernelError::Lower {
         kernel: kernel.name().to_owned(),
@@ -50,19 +47,6 @@ pub fn hidden(model: &Model, schedule: &Schedule) -> Result<Verified, Megakernel
         kernel: kernel.name().to_owned(),
         rejected: Box::new(rejected),
     })
-}
-
-/// The graph up to the call that reads a field, with that call's first argument as its result.
-fn before(graph: &Graph, field: &str) -> Option<Graph> {
-    let reads = |arg: &Arg| matches!(arg, Arg::Field(path) if path.to_string() == field);
-    let (at, result) = graph.body.iter().enumerate().find_map(|(at, node)| match node {
-        Node::Call(call) if call.args.iter().any(reads) => match call.args.first()? {
-            Arg::Value(value) => Some((at, *value)),
-            _ => None,
-        },
-        _ => None,
-    })?;
-    Some(Graph { body: graph.body[..at].to_vec(), results: vec![result], ..graph.clone() })
 }
 
 /// A text cannot be embedded.
@@ -169,7 +153,6 @@ mod tests {
     use super::*;
     use amk::Tensor;
     use amk::rows::{PageEdit, PlacedRow, RowLimits};
-    use amk_models::model::all_instances;
     use std::path::Path;
 
     /// A token with a state of NaN.
@@ -215,16 +198,6 @@ mod tests {
         assert!(matches!(embedder.embed(&[1, NOT_FINITE]), Err(EmbedError::NotFinite)));
         // The sequences of the texts that were refused are gone.
         assert_eq!(embedder.embed(&[3, 4]).unwrap().len(), 2);
-    }
-
-    #[test]
-    fn every_family_has_states_that_its_logits_are_made_of() {
-        for (family, _) in all_instances() {
-            let graph = family.kernel.graph().unwrap();
-            let states = before(graph, LM_HEAD).unwrap_or_else(|| panic!("`{}` has none", family.name));
-            assert!(states.body.len() < graph.body.len() && states.results != graph.results);
-        }
-        assert!(before(&Graph::default(), LM_HEAD).is_none());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use amk::vm::cpu::{Options, Vm, VmError};
 use amk_models::chat::{ChatError, ChatOptions, Message};
 use amk_models::checkpoint::{Checkpoint, CheckpointError};
 use amk_models::hub::HubError;
-use amk_models::model::{Model, ModelError, WeightFormat};
+use amk_models::model::{Model, ModelError, WeightFormat, WeightUse};
 use amk_models::tokenizer::{SpecialTokens, Tokenizer, TokenizerError};
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -84,11 +84,12 @@ pub fn open(name: &str) -> Result<OpenModel, OpenError> {
     open_with(name, None, WeightFormat::Native)
 }
 
-/// Like [`open`], with this many positions, and with weights in another format.
+/// Like [`open`], with this many positions, and with weights in another format or for
+/// [embeddings](amk_models::model::Output::States) alone.
 ///
 /// # Errors
 /// As for [`open`], and for a context longer than the model's.
-pub fn open_with(name: &str, context: Option<usize>, weights: WeightFormat) -> Result<OpenModel, OpenError> {
+pub fn open_with(name: &str, context: Option<usize>, weights: impl Into<WeightUse>) -> Result<OpenModel, OpenError> {
     amk_kernels::link();
     let path = name.parse::<NamedModel>()?.path()?;
     let mut checkpoint = Checkpoint::open(&path)?;

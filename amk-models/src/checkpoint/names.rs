@@ -3,9 +3,10 @@
 use crate::import::Import;
 use crate::weights::{FormatError, StoredTensor, TensorSet};
 
-/// The prefix of a decoder's tensors, which checkpoints of the decoder alone omit.
-const DECODER: &str = "model.";
-/// The prefix of its layers' names in that case. Other names without `DECODER` are unchanged.
+/// The usual name of a decoder, with which its tensors' names begin, except in checkpoints of the
+/// decoder alone.
+const DECODER: &str = "model";
+/// The prefix of its layers' names in that case. Other names without the decoder's are unchanged.
 const LAYERS: &str = "layers.";
 /// The name of the output head, which is not part of the decoder.
 const HEAD: &str = "lm_head.";
@@ -29,15 +30,17 @@ pub(super) fn usual(tensors: TensorSet, import: &Import) -> Result<TensorSet, Fo
     let is_other =
         |tensor: &&StoredTensor| others.iter().any(|other| tensor.name().starts_with(other)) || is_spare(tensor.name());
     let any = |start: &str| tensors.iter().any(|tensor| tensor.name().starts_with(start));
-    let is_bare = import.inside.is_none() && !any(DECODER) && any(LAYERS);
-    usual.without_prefix = is_bare.then_some(DECODER);
+    let own = import.names.iter().find(|(_, usual)| *usual == DECODER).map_or(DECODER, |(own, _)| own);
+    let is_bare = import.inside.is_none() && !any(&format!("{own}.")) && any(LAYERS);
+    // Errors name a tensor without it; other names than the usual ones they do not know.
+    usual.without_prefix = (is_bare && own == DECODER).then_some("model.");
     usual.spare_biases = tensors.spare_biases;
     for tensor in tensors.iter().filter(|tensor| !is_other(tensor)) {
         let mut tensor = tensor.clone();
-        if is_bare && !tensor.name.starts_with(HEAD) {
-            tensor.name.insert_str(0, DECODER);
-        }
-        tensor.name = usual_name(&tensor.name, import);
+        tensor.name = match usual_name(&tensor.name, import) {
+            name if is_bare && !name.starts_with(HEAD) => usual_name(&format!("{own}.{}", tensor.name), import),
+            name => name,
+        };
         if let [_, 1, _] = tensor.shape[..] {
             tensor.shape.remove(1);
         }

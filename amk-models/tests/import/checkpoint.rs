@@ -5,7 +5,8 @@ use std::path::Path;
 use amk::encoding;
 use amk_models::chain::Chain;
 use amk_models::checkpoint::{Checkpoint, CheckpointError};
-use amk_models::model::{Model, WeightFormat};
+use amk_models::head::LM_HEAD;
+use amk_models::model::{Model, Output, WeightFormat, WeightUse};
 use amk_models::weights::TensorError;
 use serde_json::json;
 
@@ -114,6 +115,39 @@ fn a_decoder_alone_has_names_without_a_prefix() {
     config["architectures"] = ["LlamaModel"].into();
     std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
     open_and_claim(&folder).unwrap();
+}
+
+/// As transformers saves `MistralModel` and others: without the head and the beginning of all names.
+#[test]
+fn states_need_no_head() {
+    for (family, decoder, head) in [
+        ("mistral", "model.", "lm_head."),
+        ("lfm2_listed", "model.", "lm_head."),
+        ("phi", "model.", "lm_head."),
+        ("gpt_neox", "gpt_neox.", "embed_out."),
+    ] {
+        let whole = golden("families").join(family);
+        let bytes = std::fs::read(whole.join("model.safetensors")).unwrap();
+        let tensors = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+        let kept = tensors.iter().filter(|(name, _)| !name.starts_with(head));
+        let bare = kept.map(|(name, view)| (name.strip_prefix(decoder).unwrap(), view));
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = golden_json(&format!("families/{family}/config.json"));
+        config["tie_word_embeddings"] = false.into();
+        std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+        safetensors::serialize_to_file(bare, None, &folder.path().join("model.safetensors")).unwrap();
+        let Checkpoint { config, tensors, .. } = Checkpoint::open(folder.path()).unwrap();
+        let error = Model::check(&config, tensors.clone(), Output::Logits).err().unwrap();
+        assert!(Chain(&error).to_string().contains("tensor `lm_head.weight` is missing"), "{family}: {error}");
+        let states = WeightUse { output: Output::States, ..WeightUse::default() };
+        let model = Model::load(&config, tensors, 8, states, &mut |_| {}).unwrap();
+        let Checkpoint { config, tensors, .. } = Checkpoint::open(&whole).unwrap();
+        let whole = Model::load(&config, tensors, 8, WeightFormat::Native, &mut |_| {}).unwrap();
+        for (name, weight) in whole.bindings.weights() {
+            let is_of_head = name == LM_HEAD || name == "w.head_bias";
+            assert!(is_of_head || model.bindings.weights()[name].to_f32() == weight.to_f32(), "{family}: {name}");
+        }
+    }
 }
 
 #[test]

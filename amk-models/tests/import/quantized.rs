@@ -5,7 +5,7 @@ use std::error::Error;
 use std::path::Path;
 
 use amk_models::checkpoint::Checkpoint;
-use amk_models::model::{Model, WeightFormat};
+use amk_models::model::{Model, Output, WeightFormat};
 use safetensors::SafeTensors;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -102,7 +102,7 @@ fn folders_are_written_as_they_were() {
     let folder = Changed::of("gptq").write();
     assert!(load(folder.path(), WeightFormat::Native).is_ok());
     let Checkpoint { config, tensors, .. } = Checkpoint::open(folder.path()).unwrap();
-    assert_eq!(Model::check(&config, tensors).unwrap().name, "llama", "without reading a weight");
+    assert_eq!(Model::check(&config, tensors, Output::Logits).unwrap().name, "llama", "without reading a weight");
 }
 
 #[test]

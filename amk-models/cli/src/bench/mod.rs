@@ -137,7 +137,7 @@ impl Bench {
 
     /// How weights are held and multiplied.
     fn weight_use(&self) -> WeightUse {
-        WeightUse { format: self.weights.into(), inputs: self.activations.into() }
+        WeightUse { format: self.weights.into(), inputs: self.activations.into(), ..WeightUse::default() }
     }
 
     /// Launches timed at each position.
