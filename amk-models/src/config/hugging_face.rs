@@ -340,7 +340,7 @@ fn activation(fields: &mut Fields, import: &Import) -> Activation {
     match name.as_str() {
         "silu" | "swish" => Activation::Silu,
         "gelu" => Activation::Gelu,
-        "gelu_pytorch_tanh" | "gelu_new" => Activation::GeluTanh,
+        "gelu_pytorch_tanh" | "gelu_new" | "gelu_fast" => Activation::GeluTanh,
         "relu2" => Activation::ReluSquared,
         _ => {
             let reason = format!("this activation is not modelled; `{}` is", import.activation.name());

@@ -155,7 +155,7 @@ pub(super) fn is_bookkeeping(field: &str, value: &Value) -> bool {
 /// Fields without effect on the output of a trained decoder: training, bookkeeping, the Python
 /// implementation, other tasks, and defaults of text generation, which come from
 /// `generation_config.json`.
-pub(super) const HARMLESS: [&str; 65] = [
+pub(super) const HARMLESS: [&str; 68] = [
     // Bookkeeping, in addition to [`is_bookkeeping`].
     "finetuning_task",
     "is_llama_config",
@@ -168,10 +168,13 @@ pub(super) const HARMLESS: [&str; 65] = [
     "unsloth_fixed",
     // Training.
     "attention_dropout",
+    "attention_probs_dropout_prob",
     "attn_pdrop",
+    "classifier_dropout",
     "embd_pdrop",
     "embedding_dropout",
     "hidden_dropout",
+    "hidden_dropout_prob",
     "initializer_range",
     // In how many parts projections were multiplied; their sums are the same.
     "pretraining_tp",

@@ -118,6 +118,10 @@ fn fields_that_a_class_does_not_read_change_nothing() {
         ("starcoder2", "attention_softmax_in_fp32", json!(true)),
         ("starcoder2", "scale_attention_softmax_in_fp32", json!(true)),
         ("starcoder2", "scale_attn_weights", json!(true)),
+        ("starcoder2", "hidden_act", json!("gelu_fast")),
+        ("gpt_neox", "classifier_dropout", json!(0.1)),
+        ("gpt_neox", "attention_probs_dropout_prob", json!(0)),
+        ("gpt_neox", "hidden_dropout_prob", json!(0)),
     ] {
         let with = |fields: Value| {
             let mut config = changed(name, json!({"hidden_activation": null}));
