@@ -34,6 +34,7 @@ use minijinja::{Environment, Error, ErrorKind, Value, context};
 use serde::{Deserialize, Serialize};
 use serde_json::Map;
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::Builder;
 
@@ -97,6 +98,9 @@ pub struct TokenTexts {
     /// The token that fills a batch.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pad_token: Option<String>,
+    /// Further ones, by the names that templates have for them (`sep_token`, `image_token`).
+    #[serde(flatten)]
+    pub more: BTreeMap<String, String>,
 }
 
 /// A chat template and the special tokens it may write.

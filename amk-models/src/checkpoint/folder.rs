@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use crate::chat::{ChatTemplate, TokenTexts};
+use crate::chat::ChatTemplate;
 use crate::config::{AllowedFields, ModelConfig};
 use crate::tokenizer::Tokenizer;
 use crate::weights::FileForm;
 
+use super::tokens::FolderTokens;
 use super::{Checkpoint, CheckpointError, GenerationDefaults, json_error, names, read_if_present, read_json, shards};
 
 const CONFIG: &str = "config.json";
@@ -53,29 +54,28 @@ fn generation(folder: &Path, config: &ModelConfig) -> Result<GenerationDefaults,
     Ok(generation)
 }
 
-/// The tokenizer of the folder's `tokenizer.json`, if there is one.
+/// The tokenizer of the folder's `tokenizer.json`, if there is one, with the tokens that other files
+/// add.
 pub(super) fn tokenizer(folder: &Path) -> Result<Option<Tokenizer>, CheckpointError> {
     let path = folder.join("tokenizer.json");
     let Some(text) = read_if_present(&path)? else { return Ok(None) };
-    Ok(Some(Tokenizer::from_json(&path, &text)?))
+    let mut tokenizer = Tokenizer::from_json(&path, &text)?;
+    let tokens = FolderTokens::read(folder)?;
+    let (path, added) = tokens.added();
+    tokenizer.add(path, &added)?;
+    Ok(Some(tokenizer))
 }
 
 /// The folder's chat template: a separate file, with one for tools in another, or the older
 /// `chat_template` of `tokenizer_config.json`.
 fn chat_template(folder: &Path) -> Result<Option<ChatTemplate>, CheckpointError> {
-    let config = read_json(&folder.join("tokenizer_config.json"))?.unwrap_or_default();
-    let listed = |name: &str| config.get("chat_template").and_then(|value| named_template(value, name));
+    let tokens = FolderTokens::read(folder)?;
+    let listed = |name: &str| tokens.fields().get("chat_template").and_then(|value| named_template(value, name));
     let (source, tool_use) = match read_text(&folder.join("chat_template.jinja"))? {
         source @ Some(_) => (source, read_text(&folder.join(TOOL_USE))?),
         None => (listed("default"), listed("tool_use")),
     };
-    let tokens = TokenTexts {
-        bos_token: token_text(&config, "bos_token"),
-        eos_token: token_text(&config, "eos_token"),
-        unk_token: token_text(&config, "unk_token"),
-        pad_token: token_text(&config, "pad_token"),
-    };
-    Ok(source.map(|source| ChatTemplate::new(source, tokens).with_tool_use(tool_use)))
+    Ok(source.map(|source| ChatTemplate::new(source, tokens.texts()).with_tool_use(tool_use)))
 }
 
 /// The text of a file, if there is one.
@@ -92,13 +92,4 @@ fn named_template(value: &Value, name: &str) -> Option<String> {
         _ => None,
     };
     source?.as_str().map(str::to_owned)
-}
-
-/// The text of a special token, written as such or as an object with it.
-fn token_text(config: &Map<String, Value>, field: &str) -> Option<String> {
-    let text = match config.get(field)? {
-        Value::Object(token) => token.get("content")?.as_str(),
-        value => value.as_str(),
-    };
-    text.map(str::to_owned)
 }

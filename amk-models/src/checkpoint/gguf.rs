@@ -1,5 +1,6 @@
 //! Opens a GGUF file.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -127,6 +128,7 @@ fn chat_template(metadata: &Metadata) -> Result<Option<ChatTemplate>, FormatErro
         eos_token: text("eos")?,
         unk_token: text("unknown")?,
         pad_token: text("padding")?,
+        more: BTreeMap::new(),
     };
     let tool_use = metadata.text("tokenizer.chat_template.tool_use")?.map(str::to_owned);
     Ok(Some(ChatTemplate::new(source.to_owned(), tokens).with_tool_use(tool_use)))

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! Checkpoint::open("folder/")            config.json, model.safetensors or shards with an index, tokenizer.json,
-//!                                        tokenizer_config.json, generation_config.json, chat_template.jinja
+//!                                        tokenizer_config.json, special_tokens_map.json, added_tokens.json,
+//!                                        generation_config.json, chat_template.jinja
 //! Checkpoint::open("model.gguf")         all of it in one file; a tokenizer.json next to the file serves
 //!                                        where the embedded tokenizer cannot be built
 //! Checkpoint::open("folder with a .gguf and no safetensors/")
@@ -17,6 +18,7 @@ mod generation;
 mod gguf;
 mod names;
 mod shards;
+mod tokens;
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -11,6 +11,7 @@ mod pre_tokenizer;
 mod sentence_piece;
 mod stream;
 
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,6 +30,14 @@ pub struct Tokenizer {
     tokens: usize,
     /// Rows of the model's embedding table, once known.
     vocab_size: Option<usize>,
+}
+
+/// A token that a file adds to a tokenizer.
+pub(crate) struct NumberedToken {
+    /// Its number, if the file gives one.
+    pub(crate) id: Option<u32>,
+    /// The token.
+    pub(crate) token: tokenizers::AddedToken,
 }
 
 /// Whether to add the tokens that the tokenizer puts around every text, such as the start token.
@@ -104,6 +113,33 @@ impl Tokenizer {
         let removed = inner.with_truncation(None);
         debug_assert!(removed.is_ok(), "removing truncation has no parameters to be wrong");
         Self { tokens: inner.get_vocab_size(true), inner: Arc::new(inner), vocab_size: None }
+    }
+
+    /// Adds the tokens that it lacks; `path` is named in errors.
+    ///
+    /// # Errors
+    /// [`TokenizerError::Invalid`] if one would get another number than its own.
+    pub(crate) fn add(&mut self, path: &Path, tokens: &[NumberedToken]) -> Result<(), TokenizerError> {
+        let known: HashSet<_> =
+            self.inner.get_added_tokens_decoder().into_values().map(|token| token.content).collect();
+        let new: Vec<_> = tokens.iter().filter(|new| !known.contains(&new.token.content)).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        let inner = Arc::make_mut(&mut self.inner);
+        let list: Vec<_> = new.iter().map(|new| new.token.clone()).collect();
+        guarded(|| Ok(inner.add_tokens(&list))).map_err(|reason| TokenizerError::invalid(path, reason))?;
+        self.tokens = self.inner.get_vocab_size(true);
+        for NumberedToken { id, token } in new {
+            let found = self.id(&token.content);
+            if let (Some(id), Some(found)) = (*id, found)
+                && id != found
+            {
+                let reason = format!("token {:?} is number {id}, but {found} after tokenizer.json", token.content);
+                return Err(TokenizerError::invalid(path, reason));
+            }
+        }
+        Ok(())
     }
 
     /// Refuses to encode tokens from `vocab_size` up, for which the model has no embedding, and

@@ -5,9 +5,9 @@ use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use amk_models::chat::{ChatOptions, ChatTemplate, Message, TokenTexts};
 use amk_models::checkpoint::Checkpoint;
 use amk_models::tokenizer::SpecialTokens;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::support::{GgufBuilder, golden, golden_json, published, written};
+use super::support::{GgufBuilder, golden, golden_json, published, tiny_llama, written};
 
 /// Renders every golden case and encodes the result.
 fn check(name: &str, checkpoint: &Checkpoint, cases: &Value) {
@@ -57,7 +57,8 @@ fn the_template_inside_gguf_renders_as_in_transformers() {
 
 fn tokens() -> TokenTexts {
     let text = |text: &str| Some(text.to_owned());
-    TokenTexts { bos_token: text("<s>"), eos_token: text("</s>"), unk_token: text("<unk>"), pad_token: None }
+    let (bos_token, eos_token, unk_token) = (text("<s>"), text("</s>"), text("<unk>"));
+    TokenTexts { bos_token, eos_token, unk_token, ..TokenTexts::default() }
 }
 
 fn render(source: &str, messages: &[Message], options: &ChatOptions) -> Result<String, String> {
@@ -106,13 +107,7 @@ fn conversations_with_tools_have_a_template_of_their_own() {
 /// The files of transformers 5: each template of a tokenizer that has several in a file of its own.
 #[test]
 fn a_folder_has_a_template_for_tools_in_a_file_of_its_own() {
-    let tiny = golden_json("chat_tiny.json")["checkpoints"].as_object().unwrap().values().next().cloned();
-    let tiny = golden("tiny").join(tiny.unwrap().as_str().unwrap());
-    let folder = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(tiny).unwrap() {
-        let path = entry.unwrap().path();
-        std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
-    }
+    let folder = tiny_llama();
     std::fs::write(folder.path().join("chat_template.jinja"), "plain").unwrap();
     let template = || Checkpoint::open(folder.path()).unwrap().chat_template.unwrap();
     assert_eq!(template().for_tools(true).source(), "plain");
@@ -276,6 +271,28 @@ fn special_tokens_reach_the_template() {
     let (_folder, path) = written("m.gguf", &file.build());
     let template = Checkpoint::open(&path).unwrap().chat_template.unwrap();
     assert_eq!(template.render(&[], &ChatOptions::default()).unwrap(), "<s></s>ab");
+}
+
+/// As `AutoTokenizer` of transformers 5.24 gives them.
+#[test]
+fn special_tokens_of_a_folder_come_from_its_older_files_too() {
+    let folder = tiny_llama();
+    let write = |name: &str, value: Value| std::fs::write(folder.path().join(name), value.to_string()).unwrap();
+    let render = || {
+        let template = Checkpoint::open(folder.path()).unwrap().chat_template.unwrap();
+        template.render(&[], &ChatOptions::default()).unwrap()
+    };
+    let source = "{{ bos_token }} {{ sep_token }} {{ image_token }} {{ audio_token }}";
+    let bos = "<|begin_of_text|>";
+    let mut config = json!({"chat_template": source, "bos_token": bos, "sep_token": "<|eot_id|>",
+        "audio_token": {"content": bos}, "extra_special_tokens": {"image_token": bos}});
+    write("tokenizer_config.json", config.clone());
+    assert_eq!(render(), format!("{bos} <|eot_id|> {bos} {bos}"));
+    write("special_tokens_map.json", json!({"bos_token": {"content": "<|eot_id|>"}, "sep_token": bos}));
+    assert_eq!(render(), format!("<|eot_id|> {bos} {bos} {bos}"));
+    config["added_tokens_decoder"] = json!({});
+    write("tokenizer_config.json", config);
+    assert_eq!(render(), format!("{bos} <|eot_id|> {bos} {bos}"), "the older file is not read");
 }
 
 #[test]

@@ -28,6 +28,16 @@ pub(crate) fn golden_json(name: &str) -> Value {
     serde_json::from_slice(&std::fs::read(golden(name)).unwrap()).unwrap()
 }
 
+/// A copy of the golden tiny llama, which a test may change.
+pub(crate) fn tiny_llama() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(golden("tiny/llama")).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    folder
+}
+
 /// Names and shapes of a Llama's tensors, as transformers has them.
 pub(crate) fn layout(config: &ModelConfig) -> Vec<(String, Vec<usize>)> {
     let (hidden, ffn, vocab) = (config.hidden_size, config.ffn_size, config.vocab_size);

@@ -4,9 +4,9 @@
 use amk_models::cache::{Cache, SMOLLM2_135M_INSTRUCT};
 use amk_models::checkpoint::Checkpoint;
 use amk_models::tokenizer::{SpecialTokens, Tokenizer, TokenizerError};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::support::{GgufBuilder, golden, golden_json, published, written};
+use super::support::{GgufBuilder, golden, golden_json, published, tiny_llama, written};
 
 fn ids(value: &Value) -> Vec<u32> {
     value.as_array().unwrap().iter().map(|id| id.as_u64().unwrap() as u32).collect()
@@ -48,6 +48,34 @@ fn check(name: &str, tokenizer: &Tokenizer, cases: &Value) {
         assert!(bytes == shown || bytes == format!(" {shown}"), "{name}: {bytes:?} of {shown:?}");
     }
     assert!(cases.len() >= 10, "{name}: only {} cases", cases.len());
+}
+
+/// As `AutoTokenizer` of transformers 5.24 reads them.
+#[test]
+fn tokens_that_other_files_of_a_folder_add_are_whole() {
+    let folder = tiny_llama();
+    let write = |name: &str, value: Value| std::fs::write(folder.path().join(name), value.to_string()).unwrap();
+    let open = || Checkpoint::open(folder.path()).map(|checkpoint| checkpoint.tokenizer().unwrap().clone());
+    let next = open().unwrap().token_count() as u32;
+    let mut config = golden_json("tiny/llama/config.json");
+    config["vocab_size"] = (next + 2).into();
+    write("config.json", config);
+    let encoded = |text: &str| open().unwrap().encode(text, SpecialTokens::AsWritten).unwrap();
+    assert!(encoded("<NEW>").len() > 1);
+    write("added_tokens.json", json!({"<NEW>": next}));
+    assert_eq!(encoded("<NEW>"), [next]);
+    assert_eq!(open().unwrap().decode(&[next]).unwrap(), "<NEW>");
+    let decoder = |id: u32| json!({ id.to_string(): {"content": "<NEW>", "special": true} });
+    write("tokenizer_config.json", json!({"added_tokens_decoder": decoder(next), "mask_token": "<MASK>"}));
+    assert_eq!(encoded("<NEW><MASK>"), [next, next + 1]);
+    assert_eq!(open().unwrap().decode(&[next]).unwrap(), "");
+    write("tokenizer_config.json", json!({"added_tokens_decoder": decoder(next + 1)}));
+    let error = open().unwrap_err().to_string();
+    let expected = format!("token \"<NEW>\" is number {}, but {next} after tokenizer.json", next + 1);
+    assert!(error.contains("tokenizer_config.json") && error.ends_with(&expected), "{error}");
+    write("tokenizer_config.json", json!({"added_tokens_decoder": {"x": {}}}));
+    let error = open().unwrap_err().to_string();
+    assert!(error.ends_with("`added_tokens_decoder` has an entry \"x\" that is not a token"), "{error}");
 }
 
 #[test]
