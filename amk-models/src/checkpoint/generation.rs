@@ -72,16 +72,14 @@ impl GenerationDefaults {
     /// Reads a `generation_config.json`; fields that it does not know control other generation
     /// methods.
     pub(super) fn read(path: &Path, config: &Map<String, Value>) -> Result<Self, CheckpointError> {
-        let number = |field: &str, lowest: f64| match config.get(field) {
+        let number = |field: &str, holds: fn(f32) -> bool, range: &str| match config.get(field) {
             None | Some(Value::Null) => Ok(None),
-            Some(value) => match value.as_f64().filter(|number| *number >= lowest) {
-                Some(number) => Ok(Some(number as f32)),
-                None => {
-                    let least = if lowest > 0.0 { "above 0" } else { "from 0" };
-                    Err(json_error(path, format!("`{field}` is {value}: expected a number {least}")))
-                }
+            Some(value) => match value.as_f64().map(|number| number as f32).filter(|number| holds(*number)) {
+                Some(number) => Ok(Some(number)),
+                None => Err(json_error(path, format!("`{field}` is {value}: expected a number {range}"))),
             },
         };
+        let top_p = number("top_p", |top_p| top_p >= 0.0, "from 0")?;
         let eos = match config.get("eos_token_id") {
             None | Some(Value::Null) => Vec::new(),
             Some(value) => token_ids(value)
@@ -99,11 +97,28 @@ impl GenerationDefaults {
             left: left.map(|(field, _)| *field).collect(),
             eos,
             do_sample,
-            temperature: number("temperature", 0.0)?,
-            top_k: number("top_k", 0.0)?.map(|top_k| top_k as usize),
-            top_p: number("top_p", 0.0)?,
-            min_p: number("min_p", 0.0)?,
-            repetition_penalty: number("repetition_penalty", f64::MIN_POSITIVE)?,
+            temperature: number("temperature", |number| number >= 0.0 && number.is_finite(), "from 0")?,
+            top_k: top_k(path, config)?,
+            // As in transformers: 0 keeps only the likeliest, and more than 1 keeps all.
+            top_p: top_p.map(|top_p| top_p.clamp(f32::MIN_POSITIVE, 1.0)),
+            min_p: number("min_p", |min_p| (0.0..=1.0).contains(&min_p), "from 0 to 1")?,
+            repetition_penalty: number(
+                "repetition_penalty",
+                |penalty| penalty > 0.0 && penalty.is_finite(),
+                "above 0",
+            )?,
         })
+    }
+}
+
+/// The number of tokens to keep; -1 means all, as for requests.
+fn top_k(path: &Path, config: &Map<String, Value>) -> Result<Option<usize>, CheckpointError> {
+    match config.get("top_k") {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) if value.as_f64() == Some(-1.0) => Ok(Some(0)),
+        Some(value) => match value.as_f64().filter(|top_k| *top_k >= 0.0) {
+            Some(top_k) => Ok(Some(top_k as usize)),
+            None => Err(json_error(path, format!("`top_k` is {value}: expected a number from 0, or -1"))),
+        },
     }
 }

@@ -296,11 +296,34 @@ fn generation_defaults_are_read_and_checked() {
         json!({"suppress_tokens": [3], "min_length": 0, "num_beams": 4, "bad_words_ids": [], "typical_p": 1.0});
     std::fs::write(&path, others.to_string()).unwrap();
     assert_eq!(Checkpoint::open(folder.path()).unwrap().generation.left, ["num_beams", "suppress_tokens"]);
-    let sampled = json!({"do_sample": "yes"});
-    for wrong in [json!({"temperature": "hot"}), json!({"top_p": -1}), json!({"eos_token_id": "</s>"}), sampled] {
-        std::fs::write(&path, wrong.to_string()).unwrap();
-        assert!(matches!(Checkpoint::open(folder.path()), Err(CheckpointError::Json { .. })), "{wrong}");
+    for (field, wrong) in [
+        ("do_sample", json!("yes")),
+        ("temperature", json!("hot")),
+        ("temperature", json!(1e39)),
+        ("top_k", json!(-2)),
+        ("top_p", json!(-1)),
+        ("min_p", json!(2)),
+        ("repetition_penalty", json!(1e-50)),
+        ("eos_token_id", json!("</s>")),
+    ] {
+        std::fs::write(&path, json!({ field: wrong }).to_string()).unwrap();
+        let error = Checkpoint::open(folder.path()).unwrap_err();
+        let text = error.to_string();
+        assert!(matches!(error, CheckpointError::Json { .. }) && text.contains(&format!("`{field}` is ")), "{text}");
     }
+}
+
+#[test]
+fn generation_defaults_at_the_ends_of_their_ranges_mean_what_they_do_in_transformers() {
+    let folder = folder(|_| ());
+    let read = |field: &str, value: f64| {
+        std::fs::write(folder.path().join("generation_config.json"), json!({ field: value }).to_string()).unwrap();
+        Checkpoint::open(folder.path()).unwrap().generation
+    };
+    assert_eq!(read("top_p", 0.0).top_p, Some(f32::MIN_POSITIVE), "only the likeliest");
+    assert_eq!(read("top_p", 1.5).top_p, Some(1.0), "all");
+    assert_eq!((read("top_k", 0.0).top_k, read("top_k", -1.0).top_k), (Some(0), Some(0)), "all");
+    assert_eq!(read("min_p", 1.0).min_p, Some(1.0));
 }
 
 #[test]
