@@ -1,7 +1,9 @@
 //! Values as Python prints them.
 
 use std::fmt::{Result, Write};
+use std::sync::LazyLock;
 
+use fancy_regex::Regex;
 use minijinja::Value;
 use minijinja::value::ValueKind;
 
@@ -29,6 +31,9 @@ fn write(text: &mut String, value: &Value) -> Result {
     if let Some(number) = float(value) {
         return text.write_str(&python_float::repr(number));
     }
+    if let Some(value) = value.as_str() {
+        return write_quoted(text, value);
+    }
     // Those without a length, and objects such as macros, have a text of their own.
     let Some(object) = value.as_object().filter(|object| value.len().is_some() && !has_own_text(object.type_name()))
     else {
@@ -53,6 +58,36 @@ fn write(text: &mut String, value: &Value) -> Result {
     Ok(())
 }
 
+/// Writes `repr` of a Python string.
+fn write_quoted(text: &mut String, value: &str) -> Result {
+    let quote = if value.contains('\'') && !value.contains('"') { '"' } else { '\'' };
+    text.push(quote);
+    for char in value.chars() {
+        match char {
+            '\\' => text.push_str(r"\\"),
+            '\n' => text.push_str(r"\n"),
+            '\r' => text.push_str(r"\r"),
+            '\t' => text.push_str(r"\t"),
+            _ if char == quote => write!(text, "\\{char}")?,
+            _ if is_printable(char) => text.push(char),
+            '\0'..='\u{ff}' => write!(text, "\\x{:02x}", u32::from(char))?,
+            '\u{100}'..='\u{ffff}' => write!(text, "\\u{:04x}", u32::from(char))?,
+            _ => write!(text, "\\U{:08x}", u32::from(char))?,
+        }
+    }
+    text.push(quote);
+    Ok(())
+}
+
+/// `isprintable` of a Python character.
+fn is_printable(char: char) -> bool {
+    static UNPRINTABLE: LazyLock<Regex> =
+        LazyLock::new(|| Regex::new(r"[\p{C}\p{Z}]").expect("the classes should be known"));
+    let mut bytes = [0; 4];
+    // A text that is one character cannot exceed the limits of matching.
+    matches!(char, ' '..='~') || !UNPRINTABLE.is_match(char.encode_utf8(&mut bytes)).unwrap_or(false)
+}
+
 /// Whether minijinja prints the type other than as a list or dictionary.
 fn has_own_text(type_name: &str) -> bool {
     ["::Macro", "::Loop", "::Closure"].iter().any(|own| type_name.ends_with(own))
@@ -73,6 +108,16 @@ mod tests {
         assert_eq!(str(&Value::from(Tuple::from([Value::from(1.0)]))), "(1.0,)");
         assert_eq!(str(&Value::from(Tuple::default())), "()");
         assert_eq!(str(&Value::from("a\n'")), "a\n'");
+        // `repr` of the same texts.
+        for (text, repr) in [
+            ("a\u{a0}b\u{ad}", r"'a\xa0b\xad'"),
+            ("\u{200b}\u{2028}\u{202e}\u{3000}\u{feff}", r"'\u200b\u2028\u202e\u3000\ufeff'"),
+            ("👩\u{200d}👧\u{e000}\u{378}\u{e0001}", r"'👩\u200d👧\ue000\u0378\U000e0001'"),
+            ("\0\x1b\x7f\u{85}\r\t\\", r"'\x00\x1b\x7f\x85\r\t\\'"),
+            ("é '\"", r#"'é \'"'"#),
+        ] {
+            assert_eq!(str(&Value::from(vec![text])), format!("[{repr}]"));
+        }
         assert_eq!(str(&Value::from(u128::MAX)), u128::MAX.to_string());
     }
 }
