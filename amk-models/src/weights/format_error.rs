@@ -25,7 +25,7 @@ impl fmt::Display for FormatError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.path.display(), self.cause)?;
         match self.cause {
-            FormatCause::Io(_) => Ok(()),
+            FormatCause::Io(_) | FormatCause::LfsPointer => Ok(()),
             _ => write!(f, " (at byte {})", self.offset),
         }
     }
@@ -62,6 +62,9 @@ pub enum FormatCause {
         /// Bytes left in the file.
         available: u64,
     },
+    /// The file only names one that Git LFS has not fetched.
+    #[error("a pointer of Git LFS instead of the file; `git lfs pull` in its repository fetches it")]
+    LfsPointer,
     /// The first bytes are not the format's magic number.
     #[error("not a {format} file")]
     WrongMagic {

@@ -22,6 +22,8 @@ use super::{Extent, FormatCause, FormatError, MappedFile, RowOrder, RowSource, S
 const LENGTH_BYTES: usize = 8;
 /// Longest accepted JSON header, the limit of the reference implementation.
 const MAX_HEADER_BYTES: u64 = 100_000_000;
+/// The beginning of a file that a clone without Git LFS has instead.
+const LFS_POINTER: &[u8] = b"version https://git-lfs.github.com/spec/";
 /// The dtype that is read as f32.
 const DOUBLES: &str = "F64";
 /// Most dimensions of a tensor.
@@ -64,6 +66,9 @@ fn header(file: &MappedFile) -> Result<(Header, usize), FormatError> {
     let Some((length, rest)) = bytes.split_first_chunk::<LENGTH_BYTES>() else {
         return Err(file.error(0, truncated("the header length", LENGTH_BYTES as u64, bytes.len())));
     };
+    if bytes.starts_with(LFS_POINTER) {
+        return Err(file.error(0, FormatCause::LfsPointer));
+    }
     let length = u64::from_le_bytes(*length);
     if length > MAX_HEADER_BYTES {
         let cause = FormatCause::OverLimit { what: "the header length", found: length, limit: MAX_HEADER_BYTES };

@@ -63,6 +63,12 @@ fn wrong_files_are_refused_with_a_cause() {
 }
 
 #[test]
+fn a_pointer_of_git_lfs_is_named() {
+    let error = read(b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 4\n").unwrap_err().to_string();
+    assert!(error.contains("m.safetensors: a pointer of Git LFS") && !error.contains("byte"), "{error}");
+}
+
+#[test]
 fn invalid_utf8_is_refused_where_it_is() {
     let mut file = with_header(r#"{"abc":1}"#, &[]);
     file[10] = 0xff;
