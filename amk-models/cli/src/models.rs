@@ -1,13 +1,12 @@
 //! `amk models`.
 
 use super::load::UNQUANTISED;
-use super::options::{print, table_of};
-use amk_models::checkpoint::Checkpoint;
+use super::options::{AllowArg, print, table_of};
 use amk_models::config::neutral_fields;
 use amk_models::import::{Import, Known};
 use amk_models::model::{FAMILIES, Family, Model, Output, all_instances};
 use amk_models::models::imports;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -20,6 +19,8 @@ pub(crate) struct Models {
     /// Say whether a checkpoint would run, and why not; its weights are not read.
     #[arg(long, value_name = "FILE_OR_FOLDER", conflicts_with_all = ["json", "refused"])]
     check: Option<PathBuf>,
+    #[command(flatten)]
+    allow: AllowArg,
     /// List the fields of a config that change what a model computes and are not modelled.
     #[arg(long, conflicts_with = "json")]
     refused: bool,
@@ -28,14 +29,14 @@ pub(crate) struct Models {
 impl Models {
     pub(crate) fn run(self) -> Result<ExitCode> {
         if let Some(path) = &self.check {
-            let checkpoint = Checkpoint::open(path)?;
+            let checkpoint = self.allow.open(path)?;
             let text = checkpoint.tokenizer().is_ok();
             let quantised = checkpoint.config.quantises_activations();
             let (family, only) = match Model::check(&checkpoint.config, checkpoint.tensors.clone(), Output::Logits) {
                 Ok(family) => (family, ""),
                 Err(error) => match Model::check(&checkpoint.config, checkpoint.tensors, Output::States) {
                     Ok(family) => (family, ", but only for `amk embed`: it has no output head"),
-                    Err(_) => return Err(error.into()),
+                    Err(_) => return Err(error).with_context(|| path.display().to_string()),
                 },
             };
             let tokens = if text { "" } else { ", but has no tokenizer: it takes token ids only" };

@@ -69,10 +69,17 @@ fn a_checkpoint_that_would_not_run_is_refused_with_the_reason() {
     let folder = tiny_llama();
     let config = folder.path().join("config.json");
     let text = std::fs::read_to_string(&config).unwrap();
+    std::fs::write(&config, text.replacen('{', "{\"odd\": 1, \"new\": 2, ", 1)).unwrap();
+    let error = refused(folder.path());
+    assert!(error.contains("--allow-unknown odd") && error.contains("--allow-unknown new"), "{error}");
+    let allowed = ["--allow-unknown", "odd", "--allow-unknown", "new"];
+    assert!(out(&[&["--check", folder.path().to_str().unwrap()], &allowed[..]].concat()).contains("runs as `llama`"));
     std::fs::write(&config, text.replace("\"mlp_bias\": false", "\"mlp_bias\": true")).unwrap();
     assert!(refused(folder.path()).contains("biases on the feed-forward network are not modelled"));
     std::fs::write(&config, text.replace("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 3")).unwrap();
-    assert!(refused(folder.path()).contains("model.layers.2."), "a layer is missing");
+    let error = refused(folder.path());
+    let named = error.starts_with(&format!("error: {}: ", folder.path().display()));
+    assert!(named && error.contains("model.layers.2."), "a layer is missing: {error}");
     std::fs::write(&config, text.replace("\"num_hidden_layers\": 2", "\"num_hidden_layers\": 1")).unwrap();
     assert!(refused(folder.path()).contains("the model does not use"), "a layer is left over");
 }
