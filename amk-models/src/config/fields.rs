@@ -120,17 +120,14 @@ impl Fields {
 
     /// A finite positive number that must be present.
     pub(super) fn required_positive(&mut self, field: &str) -> f64 {
-        match self.number(field) {
-            Some(number) if number > 0.0 => number,
-            Some(number) => {
-                self.refuse(field, &number.into(), "must be above 0");
-                1.0
-            }
-            None => {
-                self.refuse(field, &Value::Null, "is missing or no number");
-                1.0
-            }
+        if self.peek(field).is_none_or(Value::is_null) {
+            self.refuse(field, &Value::Null, "is missing");
         }
+        let number = self.number(field);
+        if let Some(number) = number.filter(|number| *number <= 0.0) {
+            self.refuse(field, &number.into(), "must be above 0");
+        }
+        number.filter(|number| *number > 0.0).unwrap_or(1.0)
     }
 
     /// A truth value, if present.

@@ -191,7 +191,8 @@ fn llama3(inner: &mut Fields, original_context: f64) -> RopeScaling {
     let factor = inner.required_positive("factor");
     let low_freq_factor = inner.required_positive("low_freq_factor");
     let high_freq_factor = inner.required_positive("high_freq_factor");
-    if high_freq_factor <= low_freq_factor {
+    // Where one was refused, its stand-in says nothing.
+    if inner.is_accepted() && high_freq_factor <= low_freq_factor {
         inner.refuse("high_freq_factor", &high_freq_factor.into(), "must be above `low_freq_factor`");
     }
     RopeScaling::Llama3 { factor, low_freq_factor, high_freq_factor, original_context }

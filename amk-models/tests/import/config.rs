@@ -340,6 +340,16 @@ fn absurd_values_are_refused() {
 }
 
 #[test]
+fn a_refusal_shows_only_values_of_the_file() {
+    let refusals =
+        |scaling: Value| read(&with(tiny_config(), json!({"rope_scaling": scaling}))).unwrap_err().to_string();
+    let text = refusals(json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0}));
+    assert!(text.ends_with(": `rope_scaling.high_freq_factor`: is missing"), "{text}");
+    let text = refusals(json!({"rope_type": "linear", "factor": "2"}));
+    assert!(text.ends_with(": `rope_scaling.factor` is \"2\": expected a number"), "{text}");
+}
+
+#[test]
 fn every_refusal_is_reported() {
     let error = read(&with(tiny_config(), json!({"num_experts": 4, "mlp_bias": true}))).unwrap_err();
     assert_eq!(
