@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::fields::Fields;
 use super::hugging_face_rope::{by_kind, rope};
 use super::known_fields::{HARMLESS, MUST_BE_NEUTRAL, is_bookkeeping, is_own_class};
+use super::python_literals::as_strings;
 use super::quantization::quantization;
 use super::{AllowedFields, ConfigError, MAX_DIMENSION, MAX_LENGTH, ModelConfig, Refusal, Rope, RopeScaling};
 use crate::import::{Absent, Activation, Import, Known, Number, Size, Unlisted, Window};
@@ -28,7 +29,7 @@ impl ModelConfig {
     /// As for [`Self::from_json`].
     pub fn from_json_allowing(path: &Path, text: &[u8], allowed: &AllowedFields) -> Result<Self, ConfigError> {
         let refused = |refusals| ConfigError { path: path.to_owned(), refusals };
-        let object = match serde_json::from_slice(text) {
+        let object = match serde_json::from_slice(&as_strings(text)) {
             Ok(Value::Object(object)) => object,
             Ok(_) => return Err(refused(vec![Refusal::new("config", "", "is not a JSON object")])),
             Err(error) => return Err(refused(vec![Refusal::new("config", "", format!("invalid JSON: {error}"))])),

@@ -13,6 +13,7 @@ mod gguf_writer;
 mod hugging_face;
 mod hugging_face_rope;
 mod known_fields;
+mod python_literals;
 mod quantization;
 mod refusal;
 mod rope;

@@ -350,6 +350,19 @@ fn a_refusal_shows_only_values_of_the_file() {
 }
 
 #[test]
+fn numbers_that_python_alone_writes_are_refused_where_they_are_read() {
+    let read = |field: &str| {
+        let text = tiny_config().to_string().replacen('{', &format!("{{\"{field}\": [0.0, Infinity, NaN], "), 1);
+        ModelConfig::from_json(Path::new("config.json"), text.as_bytes())
+    };
+    assert_eq!(read("initializer_range").unwrap(), read("attention_dropout").unwrap());
+    let error = read("head_dim").unwrap_err().to_string();
+    assert!(error.contains("`head_dim` is [0.0,\"Infinity\",\"NaN\"]: expected a whole number"), "{error}");
+    let broken = ModelConfig::from_json(Path::new("config.json"), b"{\"a\": NaN").unwrap_err().to_string();
+    assert!(broken.contains("EOF while parsing an object at line 1"), "{broken}");
+}
+
+#[test]
 fn every_refusal_is_reported() {
     let error = read(&with(tiny_config(), json!({"num_experts": 4, "mlp_bias": true}))).unwrap_err();
     assert_eq!(
