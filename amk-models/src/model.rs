@@ -144,14 +144,14 @@ impl WeightFormat {
     }
 }
 
-/// What a model computes, which says what weights it needs.
+/// The result of a model, which decides the weights that it needs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Output {
     /// The logits of the next token.
     #[default]
     Logits,
-    /// The [states](head::states) from which logits are made, for embeddings: a checkpoint may be of
-    /// a decoder alone. Logits of such a model mean nothing.
+    /// The [states](head::states) from which logits are made, for embeddings: a decoder alone has
+    /// all that they need. Logits of such a model mean nothing.
     States,
 }
 
@@ -163,7 +163,7 @@ pub struct WeightUse {
     /// The form in which products take their inputs, for encodings with such products; matrices in
     /// other encodings take theirs in f32.
     pub inputs: Inputs,
-    /// What the model computes.
+    /// The result of the model.
     pub output: Output,
 }
 

@@ -54,8 +54,8 @@ fn generation(folder: &Path, config: &ModelConfig) -> Result<GenerationDefaults,
     Ok(generation)
 }
 
-/// The tokenizer of the folder's `tokenizer.json`, if there is one, with the tokens that other files
-/// add.
+/// The tokenizer of the folder's `tokenizer.json`, if there is one, with the tokens that its other
+/// files add.
 pub(super) fn tokenizer(folder: &Path) -> Result<Option<Tokenizer>, CheckpointError> {
     let path = folder.join("tokenizer.json");
     let Some(text) = read_if_present(&path)? else { return Ok(None) };

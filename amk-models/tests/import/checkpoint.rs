@@ -117,7 +117,7 @@ fn a_decoder_alone_has_names_without_a_prefix() {
     open_and_claim(&folder).unwrap();
 }
 
-/// As transformers saves `MistralModel` and others: without the head and the beginning of all names.
+/// As transformers saves `MistralModel` and others: without the head and the beginning of names.
 #[test]
 fn states_need_no_head() {
     for (family, decoder, head) in [
