@@ -82,27 +82,38 @@ fn a_ring_that_runs_low_keeps_no_pace_unless_it_holds_phases_or_steps_have_rows(
     assert_eq!(low("llama", "llama_3_1_8b", &h200().row_schedule(8)), 0);
 }
 
+/// The plan of an instance with weights in an encoding.
+fn coded((family, instance): (&str, &str), encoding: &str, schedule: &Schedule) -> Plan {
+    let plain = plan_of(family, instance, schedule);
+    let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
+    let instance = kernel.instance(instance).expect("the instance");
+    plan_for(kernel, instance, schedule, in_blocks(&plain, &[encoding])).expect("a plan")
+}
+
 #[test]
-fn rings_whose_slots_are_half_full_have_more_of_them_in_flight() {
-    let in_flight = |(family, instance), encoding: Option<&str>, schedule: &Schedule| {
-        let plain = plan_of(family, instance, schedule);
-        let kernel = FAMILIES.iter().find(|known| known.name == family).expect("the family").kernel;
-        let instance = kernel.instance(instance).expect("the instance");
-        let plan =
-            encoding.map(|name| plan_for(kernel, instance, schedule, in_blocks(&plain, &[name])).expect("a plan"));
-        let source = source::generate(plan.as_ref().unwrap_or(&plain), &VmOptions::default());
-        let line = source.lines().find_map(|line| line.strip_prefix("#define AMK_IN_FLIGHT "));
-        line.expect("a number of slots").parse::<u32>().expect("a number")
+fn slots_are_longer_where_they_then_have_two_or_four_blocks_of_codes() {
+    let of = |plan: &Plan| {
+        let source = source::generate(plan, &VmOptions::default());
+        ["AMK_SLOTS", "AMK_SLOT_BYTES"].map(|name| {
+            let line = source.lines().find_map(|line| line.strip_prefix(&format!("#define {name} ")));
+            line.expect("a number").parse::<u32>().expect("a number")
+        })
     };
-    let (own, large, small) = (h200().schedule(), ("llama", "llama_3_1_8b"), ("llama", "smollm2_135m"));
-    for encoding in [None, Some("Q4_0"), Some("Q6_K")] {
-        assert_eq!(in_flight(large, encoding, &own), own.ring.in_flight, "{encoding:?}: slots are nearly full");
+    let (own, rows) = (h200().schedule(), h200().row_schedule(8));
+    let (large, small) = (("llama", "llama_3_1_8b"), ("llama", "smollm2_135m"));
+    assert_eq!(of(&plan_of(large.0, large.1, &own)), [6, 32_768]);
+    for (model, encoding, schedule, slots) in [
+        (large, "Q8_0", &own, [5, 34_816]), // two blocks instead of one
+        (large, "Q4_0", &own, [5, 36_864]), // four instead of three
+        (large, "Q8_0", &rows, [3, 34_816]),
+        (large, "Q4_K", &own, [6, 32_768]), // with a shift
+        (large, "Q6_K", &own, [6, 32_768]), // three of 13 KiB are too long
+        (small, "Q8_0", &own, [6, 32_768]), // more than four
+    ] {
+        assert_eq!(of(&coded(model, encoding, schedule)), slots, "{model:?} in {encoding}");
     }
-    // A block of 64 tiles is 17 KiB.
-    assert_eq!(in_flight(large, Some("Q8_0"), &own), own.ring.in_flight + 1);
-    assert_eq!(in_flight(small, Some("Q8_0"), &own), own.ring.in_flight, "a slot has several blocks");
-    let rows = h200().row_schedule(8);
-    assert_eq!(in_flight(large, Some("Q8_0"), &rows), rows.ring.in_flight);
+    let short = Schedule { ring: Ring { slots: 3, ..own.ring }, ..own };
+    assert_eq!(of(&coded(large, "Q8_0", &short)), [3, 32_768], "two slots would both be in flight");
 }
 
 #[test]
@@ -294,6 +305,23 @@ fn predictions_hold_where_nothing_was_fitted() {
                 "{gpu}, {instance} at {position}: {predicted:.0} us predicted, {measured:.0} measured, {error:+.1}%"
             );
             assert!(error.abs() < 10.0, "{gpu}, {instance} at {position}: {predicted} us, not {measured}");
+        }
+    }
+}
+
+#[test]
+fn predictions_hold_for_codes() {
+    for (instance, encoding, read, measured) in [
+        ("llama_3_1_8b", "Q4_0", 4525.0, [1153.3, 1185.3]),
+        ("llama_3_1_8b", "Q8_0", 4496.0, [1887.8, 1911.7]),
+        ("llama_3_2_1b", "Q4_0", 4500.0, [252.0, 254.4]),
+    ] {
+        let cost = CostModel { read, ..h200().cost };
+        let plan = coded(("llama", instance), encoding, &h200().schedule());
+        for (position, measured) in [0, 128].into_iter().zip(measured) {
+            let predicted = cost.predict(&plan, position + 32).step / 1e3;
+            let error = 100.0 * (predicted / measured - 1.0);
+            assert!(error.abs() < 10.0, "{instance} in {encoding} at {position}: {predicted} us, not {measured}");
         }
     }
 }

@@ -52,7 +52,7 @@ pub struct Schedule {
     /// layer's next projection are distributed: it begins late, and so gets fewer rows.
     pub late: u32,
     /// KiB by which splitting the columns of left-over units over workers must shorten the longest
-    /// task of a projection. In wide steps of rows, a twelfth of the bytes by which sharing columns
+    /// task of a projection. In wide steps of rows, an eighth of the bytes by which sharing columns
     /// must reduce what a worker copies. 0: no columns are split.
     pub split_k: u32,
     /// The ring through which streamed weights come.

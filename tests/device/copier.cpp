@@ -5,6 +5,7 @@
 #include "copying.h"
 
 #define AMK_SLOTS 7
+#define AMK_SLOT_BYTES 32768
 #undef AMK_COPIERS // threads of consumers stand for them
 #define AMK_COPIERS 3
 #define AMK_ROW_PACKETS 0

@@ -16,7 +16,7 @@ constexpr u32 BOX_RUN = 1024;
 constexpr u32 BOX_SIZES = 5;
 // Bytes of a tensor map.
 constexpr u32 TENSOR_MAP = 128;
-// Bytes of a ring slot.
+// Bytes of a ring slot, unless a program's are longer.
 #define AMK_CHUNK 32768
 // Rows of a vector or a weight that are dealt out together at least.
 #define AMK_UNIT 8

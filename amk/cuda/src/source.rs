@@ -3,13 +3,12 @@
 
 use super::body::{self, bodies};
 use super::code::{self, DeviceCode};
-use super::image::abi::CHUNK;
 use super::image::declare::Struct;
 use super::image::{Image, abi};
 use super::lines::{self, own_lines};
 use super::options::VmOptions;
 use super::params;
-use super::plan::{PhaseKind, Plan};
+use super::plan::Plan;
 use super::ring::RingMemory;
 use super::set::{BodySet, RecordKind, body_sets, codes, record_kinds, row_structs};
 use super::target::GpuTarget;
@@ -22,7 +21,7 @@ use core::fmt::Write as _;
 /// and catching up matters more than the packets. If a ring holds two phases, they rarely wait, and
 /// the pace applies until it is nearly empty. Steps of rows wait for their inputs, not for weights.
 fn low_slots(plan: &Plan) -> u32 {
-    let (RingMemory { slots, slot_bytes, .. }, in_flight) = (RingMemory::of(plan), in_flight(plan));
+    let (RingMemory { slots, slot_bytes, .. }, in_flight) = (RingMemory::of(plan), plan.schedule.ring.in_flight);
     if plan.rows().is_some() || plan.schedule.ring.pace == 0 {
         return 0;
     }
@@ -34,23 +33,6 @@ fn low_slots(plan: &Plan) -> u32 {
     let rings = u64::from(plan.schedule.workers) * u64::from(slots * slot_bytes);
     let low = if 2 * most <= rings { in_flight.saturating_sub(1) } else { in_flight };
     if low + 1 < slots { low } else { 0 }
-}
-
-/// Returns the maximum number of slots in flight. If weights fill only part of their slots, it is
-/// as many as hold the same bytes on average as the schedule's number, minus half a slot: more
-/// bytes would queue up ahead of the packets. Steps of rows wait for their inputs, not for weights.
-fn in_flight(plan: &Plan) -> u32 {
-    let (RingMemory { slots, slot_bytes, .. }, in_flight) = (RingMemory::of(plan), plan.schedule.ring.in_flight);
-    if plan.rows().is_some() {
-        return in_flight;
-    }
-    let of_phases = || plan.phases.iter().map(|phase| phase.kind());
-    let bytes: u64 = of_phases().map(|kind| kind.weight_bytes(plan)).sum();
-    let filled_by = |kind: &dyn PhaseKind| u64::from(kind.filled_bytes(slot_bytes).max(1));
-    let filled: u64 = of_phases().map(|kind| kind.weight_bytes(plan) / filled_by(kind)).sum();
-    let halves = 2 * u64::from(in_flight * CHUNK) * filled / bytes.max(1);
-    let most = u32::try_from(halves.saturating_sub(1) / 2).unwrap_or(slots);
-    in_flight.max(most.min(slots.saturating_sub(1)))
 }
 
 /// Returns whether the steps of a plan use all shared memory of a worker: wide steps do, unless
@@ -76,7 +58,7 @@ pub fn generate(plan: &Plan, options: &VmOptions) -> String {
     body_sets().into_iter().for_each(|set| out.push_str(&set.shared.defines(plan)));
     let memory = RingMemory::of(plan);
     let _ = writeln!(out, "#define AMK_SLOTS {}\n#define AMK_SLOT_BYTES {}", memory.slots, memory.slot_bytes);
-    let _ = writeln!(out, "#define AMK_IN_FLIGHT {}", in_flight(plan));
+    let _ = writeln!(out, "#define AMK_IN_FLIGHT {}", plan.schedule.ring.in_flight);
     let _ = writeln!(out, "#define AMK_PACE {}", plan.schedule.ring.pace);
     let _ = writeln!(out, "#define AMK_LOW {}", low_slots(plan));
     let _ = writeln!(out, "#define AMK_EXCHANGE {}", u32::from(!plan.program.events.is_empty()));

@@ -196,10 +196,6 @@ impl PhaseKind for PartialSums {
         self.of.slot_bytes()
     }
 
-    fn filled_bytes(&self, slot: u32) -> u32 {
-        self.of.filled_bytes(slot)
-    }
-
     fn load(&self, cost: &CostModel, plan: &Plan, work: &Work, pos: u32) -> Option<Load> {
         self.of.load(cost, plan, work, pos)
     }

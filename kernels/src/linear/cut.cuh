@@ -19,7 +19,9 @@ struct GemvCut {
         return pass + 1 < passes ? depth * AMK_WARPS : tiles - first(pass);
     }
     // Blocks of so many tiles in a slot.
-    AMK_DEVICE static u32 blocks(u32 count, u32 tile) { return quotient(AMK_SLOT_BYTES / tile, count); }
+    AMK_DEVICE static u32 blocks(u32 count, u32 tile) {
+        return quotient(AMK_SLOT_BYTES / tile, count);
+    }
     // For small numbers. The half keeps the quotient off integer boundaries.
     AMK_DEVICE static u32 quotient(u32 a, u32 b) { return u32(__fdividef(a + 0.5f, b)); }
 };

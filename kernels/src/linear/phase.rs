@@ -5,7 +5,7 @@ use super::blocks::{self, Dealt};
 use super::columns::{self, Columns};
 use super::group::{Delivered, Product};
 use super::layout::cut;
-use super::source::{input_shape, waits};
+use super::source::{blocks_at_once, input_shape, waits};
 use super::split_k::{self, SplitK, first_column};
 use super::tile::{TileKind, unit_bytes};
 use crate::abi::{
@@ -407,11 +407,6 @@ impl PhaseKind for Gemv {
         slot_for(block_bytes(self.tiles.kind.bytes, self.k, 0), self.tiles.kind.teams)
     }
 
-    fn filled_bytes(&self, slot: u32) -> u32 {
-        let block = block_bytes(self.tiles.kind.bytes, self.k, 0);
-        slot / block.max(1) * block
-    }
-
     fn load(&self, _cost: &CostModel, plan: &Plan, work: &Work, _pos: u32) -> Option<Load> {
         let rows = work.own()?;
         let units = self.units(rows);
@@ -419,7 +414,8 @@ impl PhaseKind for Gemv {
         let weights = f64::from(units) * f64::from(UNIT * self.k) - f64::from(UNIT * given);
         let bytes = weights * f64::from(self.tiles.kind.bytes) / f64::from(UNIT * TILE_K);
         let further = f64::from(waits(self) - 1);
-        let busy = f64::from(units) * times::UNIT + weights / times::PRODUCT + further * times::PASS;
+        let batches = f64::from(units) / f64::from(blocks_at_once(plan, self));
+        let busy = batches * times::UNIT + weights / times::PRODUCT + further * times::PASS;
         Some(Load {
             bytes,
             slots: f64::from(slots(plan.slot_bytes(), self.tiles.kind.bytes, self.k, units)),
@@ -681,7 +677,7 @@ impl Gemv {
 
 /// Costs of projections in nanoseconds, and rates per nanosecond, fitted on an H200.
 pub(super) mod times {
-    /// A unit of eight rows, apart from its bytes.
+    /// A unit of eight rows, or several whose blocks are multiplied at once, apart from the bytes.
     pub(in crate::linear) const UNIT: f64 = 92.6;
     /// Weights that a worker multiplies.
     pub(in crate::linear) const PRODUCT: f64 = 69.2;
@@ -690,7 +686,7 @@ pub(super) mod times {
 }
 
 /// Returns the bytes of a pass over a unit, with tiles of `tile` bytes.
-fn block_bytes(tile: u32, k: u32, pass: u32) -> u32 {
+pub(super) fn block_bytes(tile: u32, k: u32, pass: u32) -> u32 {
     let most = cut(k).0 * WARPS;
     k.div_ceil(TILE_K).saturating_sub(pass * most).min(most) * tile
 }

@@ -3,7 +3,7 @@
 use super::blocks::blocks;
 use super::columns::PartialSums;
 use super::layout::cut;
-use super::phase::{Gemv, Output, Published};
+use super::phase::{Gemv, Output, Published, block_bytes};
 use super::pointwise;
 use super::tile::TileKind;
 use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM, GEMV_TILE_BIT, MOST_DEPTH, TILE_K, WIDE_UNITS};
@@ -80,6 +80,12 @@ fn is_held(plan: &Plan, gemv: &Gemv) -> bool {
 fn across(plan: &Plan) -> u32 {
     let is_deep = || projections(plan).any(|gemv| cut(gemv.k).0 == MOST_DEPTH);
     if plan.rows().is_none() && is_coded(plan) && !adds_up(plan) && is_deep() { TILES_OF_B } else { 1 }
+}
+
+/// Blocks of a slot that a warp multiplies at once in steps of one row.
+pub(super) fn blocks_at_once(plan: &Plan, gemv: &Gemv) -> u32 {
+    let block = block_bytes(gemv.tiles.kind.bytes, gemv.k, 0).max(1);
+    if across(plan) == 1 || !gemv.tiles.kind.is_coded() { 1 } else { (plan.slot_bytes() / block).clamp(1, 4) }
 }
 
 /// Whether weights of a plan are decoded.

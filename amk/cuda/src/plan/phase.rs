@@ -51,10 +51,6 @@ pub trait PhaseKind: Any + Debug + Send + Sync {
     fn slot_bytes(&self) -> u32 {
         CHUNK
     }
-    /// Bytes of weights in a slot of this length.
-    fn filled_bytes(&self, slot: u32) -> u32 {
-        slot
-    }
     /// The cost of a worker's part at position `pos`; `None` if it has no work there.
     fn load(&self, _cost: &CostModel, _plan: &Plan, _work: &Work, _pos: u32) -> Option<Load> {
         Some(Load::default())
