@@ -183,6 +183,8 @@ fn is_strict(function: &Value) -> bool {
 fn place_references(schema: &mut Value, root: &str) {
     /// Keywords with values, not schemas.
     const DATA: [&str; 4] = ["const", "default", "enum", "examples"];
+    /// Keywords with schemas by name.
+    const NAMED: [&str; 5] = ["$defs", "definitions", "dependentSchemas", "patternProperties", "properties"];
     match schema {
         Value::Object(object) => {
             for (keyword, value) in object {
@@ -192,7 +194,10 @@ fn place_references(schema: &mut Value, root: &str) {
                     {
                         reference.replace_range(..1, root);
                     }
-                    Value::Array(_) if DATA.contains(&keyword.as_str()) => {}
+                    Value::Object(schemas) if NAMED.contains(&keyword.as_str()) => {
+                        schemas.values_mut().for_each(|schema| place_references(schema, root));
+                    }
+                    _ if DATA.contains(&keyword.as_str()) => {}
                     _ => place_references(value, root),
                 }
             }
@@ -332,7 +337,9 @@ mod tests {
         let properties = |root: &str| {
             let of = |path: &str| json!({ "$ref": format!("{root}{path}") });
             let like = json!({ "enum": ["#/a"], "properties": { "default": of("") } });
-            json!({ "on": of("/$defs/day"), "then": of("/properties/on"), "next": [of("")], "like": like })
+            let same = json!({ "const": { "$ref": "#/a" }, "properties": { "const": of("") } });
+            let [on, then] = ["/$defs/day", "/properties/on"].map(of);
+            json!({ "on": on, "then": then, "next": [of("")], "like": like, "same": same })
         };
         let parameters = json!({ "$defs": { "day": {} }, "properties": properties("#") });
         let tools = tools(json!("required"), "").unwrap().unwrap();

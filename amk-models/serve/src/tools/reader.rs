@@ -81,7 +81,8 @@ impl Reader {
     /// Advances to the next tag; returns whether there was one.
     fn tagged(&mut self, parts: &mut Vec<Part>) -> bool {
         let tag = if self.inside { CLOSE } else { OPEN };
-        let Some(at) = self.held.find(tag) else {
+        let mut found = self.held.match_indices(tag).map(|(at, _)| at);
+        let Some(at) = found.find(|&at| !self.inside || !ends_in_string(&self.held[..at])) else {
             if !self.inside {
                 let rest = self.held.split_off(self.held.len() - partial(&self.held, tag));
                 let text = core::mem::replace(&mut self.held, rest);
@@ -144,6 +145,20 @@ impl Reader {
 /// The number of bytes at the end of a text that may begin the tag.
 fn partial(text: &str, tag: &str) -> usize {
     (1..tag.len()).rev().find(|&length| text.ends_with(&tag[..length])).unwrap_or(0)
+}
+
+/// Whether a string of some JSON has no end yet, so that a tag after it belongs to the string.
+fn ends_in_string(json: &str) -> bool {
+    let (mut inside, mut escaped) = (false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = inside,
+            b'"' => inside = !inside,
+            _ => {}
+        }
+    }
+    inside
 }
 
 /// The call that some JSON is.
@@ -212,6 +227,15 @@ mod tests {
         let cut = format!("I add.\n<tool_call>\n{}", &CALL[..20]);
         check(Form::Tagged, &cut, &[text(&cut)]);
         assert_eq!(parts(Form::Tagged, false, &one.repeat(2), 5), [added()]);
+    }
+
+    #[test]
+    fn a_tag_in_a_string_is_part_of_the_argument() {
+        let arguments = r#"{"text": "see \"</tool_call>\" and </tool_call>, \\"}"#;
+        let written = format!("{{\"name\": \"add\", \"arguments\": {arguments}}}");
+        let note = Part::Call(call(&written).expect("a call"));
+        check(Form::Tagged, &format!("<tool_call>\n{written}\n</tool_call>done"), &[note, text("done")]);
+        check(Form::Tagged, "<tool_call>one \" quote</tool_call>", &[text("<tool_call>one \" quote</tool_call>")]);
     }
 
     #[test]
