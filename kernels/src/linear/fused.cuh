@@ -202,7 +202,8 @@ template <int DEPTH, bool EVEN, class T, int COUNT> struct SlotBlocks : Pass<DEP
     }
     static constexpr u32 WHOLE = DEPTH * AMK_WARPS; // tiles of a block of all warps' tiles
     AMK_DEVICE static u32 blocks_of(u32 tiles) {
-        return tiles == WHOLE ? AMK_SLOT_BYTES / (WHOLE * T::BYTES) : GemvCut::blocks(tiles, T::BYTES);
+        return tiles == WHOLE ? AMK_SLOT_BYTES / (WHOLE * T::BYTES)
+                              : GemvCut::blocks(tiles, T::BYTES);
     }
     AMK_DEVICE void load(const Worker& w, u32 units) {
         count = min(min(units, left), COUNT);
