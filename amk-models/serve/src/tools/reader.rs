@@ -36,11 +36,14 @@ pub(crate) struct Reader {
     /// Whether something has been seen.
     begun: bool,
     calls: usize,
+    /// White space behind a call, which is text if more follows.
+    spaces: String,
 }
 
 impl Reader {
     pub(super) fn new(form: Form, names: Vec<String>, parallel: bool) -> Self {
-        Self { form, names, parallel, held: String::new(), inside: false, begun: false, calls: 0 }
+        let [held, spaces] = [const { String::new() }; 2];
+        Self { form, names, parallel, held, inside: false, begun: false, calls: 0, spaces }
     }
 
     /// Takes more of the text.
@@ -116,15 +119,19 @@ impl Reader {
         }
     }
 
-    /// Adds the text between calls; white space alone is ignored.
+    /// Adds text. Behind a call its white space is kept until more text follows.
     fn text(&mut self, text: &str, parts: &mut Vec<Part>) {
-        if text.is_empty() || (self.called() && text.trim().is_empty()) {
+        self.spaces.push_str(text);
+        let end = if self.called() { self.spaces.trim_end().len() } else { self.spaces.len() };
+        let rest = self.spaces.split_off(end);
+        let text = core::mem::replace(&mut self.spaces, rest);
+        if text.is_empty() {
             return;
         }
         self.begun = true;
         match parts.last_mut() {
-            Some(Part::Text(before)) => before.push_str(text),
-            _ => parts.push(Part::Text(text.to_owned())),
+            Some(Part::Text(before)) => before.push_str(&text),
+            _ => parts.push(Part::Text(text)),
         }
     }
 
@@ -135,6 +142,7 @@ impl Reader {
             Some(_) if self.calls > 0 && !self.parallel => {}
             Some(call) => {
                 self.calls += 1;
+                self.spaces.clear();
                 parts.push(Part::Call(call));
             }
             None => self.text(text, parts),
@@ -218,6 +226,7 @@ mod tests {
         let one = format!("<tool_call>\n{CALL}\n</tool_call>");
         check(Form::Tagged, &one, &[added()]);
         check(Form::Tagged, &format!("I add.\n{one}\n{one}\n"), &[text("I add.\n"), added(), added()]);
+        check(Form::Tagged, &format!("{one}\n\nIt is 3.\n\nI see.\n"), &[added(), text("\n\nIt is 3.\n\nI see.")]);
         check(Form::Tagged, "a < b, <tool> and <tool_cal", &[text("a < b, <tool> and <tool_cal")]);
         check(Form::Tagged, "<tool_call>no JSON</tool_call> ä", &[text("no JSON ä")]);
         // The end token may come instead of the tag.
@@ -234,7 +243,7 @@ mod tests {
         let arguments = r#"{"text": "see \"</tool_call>\" and </tool_call>, \\"}"#;
         let written = format!("{{\"name\": \"add\", \"arguments\": {arguments}}}");
         let note = Part::Call(call(&written).expect("a call"));
-        check(Form::Tagged, &format!("<tool_call>\n{written}\n</tool_call>done"), &[note, text("done")]);
+        check(Form::Tagged, &format!("<tool_call>\n{written}\n</tool_call> done"), &[note, text(" done")]);
         check(Form::Tagged, "<tool_call>one \" quote</tool_call>", &[text("<tool_call>one \" quote</tool_call>")]);
     }
 
