@@ -31,6 +31,15 @@ fn of_string(text: &str, method: &str, arguments: &[Value]) -> Result<Option<Val
         let (width,) = from_args(arguments)?;
         return zfill(text, width).map(|filled| Some(Value::from(filled)));
     }
+    if ["center", "ljust", "rjust"].contains(&method) {
+        let (width, filler): (i64, Option<char>) = from_args(arguments)?;
+        let width = usize::try_from(width).unwrap_or(0);
+        return justify(method, text, width, filler.unwrap_or(' ')).map(|padded| Some(Value::from(padded)));
+    }
+    if method == "splitlines" {
+        let (ends,): (Option<bool>,) = from_args(arguments)?;
+        return Ok(Some(split_lines(text, ends == Some(true)).into_iter().map(Value::from).collect()));
+    }
     if method == "title" {
         let () = from_args(arguments)?;
         return Ok(Some(title(text).into()));
@@ -101,6 +110,35 @@ fn zfill(text: &str, width: usize) -> Result<String, Error> {
     let (sign, digits) = text.split_at(text.starts_with(['+', '-']).into());
     let zeros = padding::fill('0', width, text)?;
     Ok(format!("{sign}{zeros}{digits}"))
+}
+
+/// `text` in `width` characters, at its place in them.
+fn justify(method: &str, text: &str, width: usize, filler: char) -> Result<String, Error> {
+    let mut before = padding::fill(filler, width, text)?;
+    let count = before.chars().count();
+    let left = match method {
+        "ljust" => 0,
+        "rjust" => count,
+        _ => count / 2 + (count & width & 1), // as CPython rounds
+    };
+    let after = before.split_off(left * filler.len_utf8());
+    Ok(format!("{before}{text}{after}"))
+}
+
+/// The lines of `text`, with what ends them or without, at all ends that Python knows.
+fn split_lines(text: &str, ends: bool) -> Vec<&str> {
+    let is_end = |c: char| {
+        matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
+    };
+    let (mut lines, mut rest) = (Vec::new(), text);
+    while let Some(end) = rest.find(is_end) {
+        let from = &rest[end..];
+        let after = from.strip_prefix("\r\n").or_else(|| from.strip_prefix(is_end)).unwrap_or_default();
+        lines.push(if ends { &rest[..rest.len() - after.len()] } else { &rest[..end] });
+        rest = after;
+    }
+    lines.extend((!rest.is_empty()).then_some(rest));
+    lines
 }
 
 /// `text` with a capital after everything that is not a letter: `It'S`.
