@@ -85,7 +85,7 @@ fn across(plan: &Plan) -> u32 {
 /// Blocks of a slot that a warp multiplies at once in steps of one row.
 pub(super) fn blocks_at_once(plan: &Plan, gemv: &Gemv) -> u32 {
     let block = block_bytes(gemv.tiles.kind.bytes, gemv.k, 0).max(1);
-    if across(plan) == 1 || !gemv.tiles.kind.is_coded() { 1 } else { (plan.slot_bytes() / block).clamp(1, 4) }
+    if !gemv.tiles.kind.is_coded() || across(plan) == 1 { 1 } else { (plan.slot_bytes() / block).clamp(1, 4) }
 }
 
 /// Whether weights of a plan are decoded.
