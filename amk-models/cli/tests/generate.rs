@@ -272,19 +272,19 @@ fn a_prompt_may_fill_the_context() {
 }
 
 #[test]
-fn a_default_out_of_range_names_its_file_and_stops_only_who_uses_it() {
+fn a_default_out_of_range_names_its_file_and_field() {
     let model = tiny_llama();
-    let plain = text(&model, &["--greedy"]);
+    write_json(&model, "generation_config.json", &json!({"temperature": 0.6}));
+    let plain = text(&model, &["--seed", "3"]);
+    // As in transformers: such a probability keeps all tokens.
     write_json(&model, "generation_config.json", &json!({"temperature": 0.6, "top_p": 1.5}));
-    assert_eq!(text(&model, &["--greedy"]), plain);
-    text(&model, &["--top-p", "0.9"]);
-    let expected = format!(
-        "{}: the model's generation_config.json: top-p is 1.5, but must be above 0 and at most 1",
-        model.path().display()
-    );
-    assert_eq!(fails("generate", &model, &[PROMPT]), expected);
+    assert_eq!(text(&model, &["--seed", "3"]), plain);
     let own = fails("generate", &model, &[PROMPT, "--top-p", "2"]);
     assert_eq!(own, "top-p is 2, but must be above 0 and at most 1");
+    write_json(&model, "generation_config.json", &json!({"min_p": 2}));
+    let file = model.path().join("generation_config.json");
+    let expected = format!("{}: `min_p` is 2: expected a number from 0 to 1", file.display());
+    assert_eq!(fails("generate", &model, &[PROMPT]), expected);
 }
 
 #[test]
