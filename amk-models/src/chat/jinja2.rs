@@ -38,13 +38,9 @@ fn default_of(positional: Option<Value>, named: &Kwargs, otherwise: Value) -> Re
     }
 }
 
-/// Spaces on both sides; of an odd number Python puts one more to the left in an odd width, to the
-/// right in an even one.
+/// Spaces on both sides.
 pub(super) fn center(text: &str, width: Option<usize>) -> Result<String, Error> {
-    let width = width.unwrap_or(80);
-    let spaces = padding::fill(' ', width, text)?;
-    let (left, right) = spaces.split_at(spaces.len() / 2 + (spaces.len() & width & 1));
-    Ok(format!("{left}{text}{right}"))
+    padding::justify(text, width.unwrap_or(80), ' ', padding::middle)
 }
 
 /// Also takes its arguments by position.

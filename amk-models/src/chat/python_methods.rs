@@ -34,7 +34,13 @@ fn of_string(text: &str, method: &str, arguments: &[Value]) -> Result<Option<Val
     if ["center", "ljust", "rjust"].contains(&method) {
         let (width, filler): (i64, Option<char>) = from_args(arguments)?;
         let width = usize::try_from(width).unwrap_or(0);
-        return justify(method, text, width, filler.unwrap_or(' ')).map(|padded| Some(Value::from(padded)));
+        let left: fn(usize, usize) -> usize = match method {
+            "ljust" => |_, _| 0,
+            "rjust" => |missing, _| missing,
+            _ => padding::middle,
+        };
+        let padded = padding::justify(text, width, filler.unwrap_or(' '), left)?;
+        return Ok(Some(Value::from(padded)));
     }
     if method == "splitlines" {
         let (ends,): (Option<bool>,) = from_args(arguments)?;
@@ -110,19 +116,6 @@ fn zfill(text: &str, width: usize) -> Result<String, Error> {
     let (sign, digits) = text.split_at(text.starts_with(['+', '-']).into());
     let zeros = padding::fill('0', width, text)?;
     Ok(format!("{sign}{zeros}{digits}"))
-}
-
-/// `text` in `width` characters, at its place in them.
-fn justify(method: &str, text: &str, width: usize, filler: char) -> Result<String, Error> {
-    let mut before = padding::fill(filler, width, text)?;
-    let count = before.chars().count();
-    let left = match method {
-        "ljust" => 0,
-        "rjust" => count,
-        _ => count / 2 + (count & width & 1), // as CPython rounds
-    };
-    let after = before.split_off(left * filler.len_utf8());
-    Ok(format!("{before}{text}{after}"))
 }
 
 /// The lines of `text`, with what ends them or without, at all ends that Python knows.
