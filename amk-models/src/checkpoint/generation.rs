@@ -79,6 +79,7 @@ impl GenerationDefaults {
                 None => Err(json_error(path, format!("`{field}` is {value}: expected a number {range}"))),
             },
         };
+        let top_k = number("top_k", |top_k| top_k >= 0.0 || top_k == -1.0, "from 0, or -1")?;
         let top_p = number("top_p", |top_p| top_p >= 0.0, "from 0")?;
         let eos = match config.get("eos_token_id") {
             None | Some(Value::Null) => Vec::new(),
@@ -98,7 +99,8 @@ impl GenerationDefaults {
             eos,
             do_sample,
             temperature: number("temperature", |number| number >= 0.0 && number.is_finite(), "from 0")?,
-            top_k: top_k(path, config)?,
+            // -1 means all, as 0 does and as in requests.
+            top_k: top_k.map(|top_k| top_k.max(0.0) as usize),
             // As in transformers: 0 keeps only the likeliest, and more than 1 keeps all.
             top_p: top_p.map(|top_p| top_p.clamp(f32::MIN_POSITIVE, 1.0)),
             min_p: number("min_p", |min_p| (0.0..=1.0).contains(&min_p), "from 0 to 1")?,
@@ -108,17 +110,5 @@ impl GenerationDefaults {
                 "above 0",
             )?,
         })
-    }
-}
-
-/// The number of tokens to keep; -1 means all, as for requests.
-fn top_k(path: &Path, config: &Map<String, Value>) -> Result<Option<usize>, CheckpointError> {
-    match config.get("top_k") {
-        None | Some(Value::Null) => Ok(None),
-        Some(value) if value.as_f64() == Some(-1.0) => Ok(Some(0)),
-        Some(value) => match value.as_f64().filter(|top_k| *top_k >= 0.0) {
-            Some(top_k) => Ok(Some(top_k as usize)),
-            None => Err(json_error(path, format!("`top_k` is {value}: expected a number from 0, or -1"))),
-        },
     }
 }
