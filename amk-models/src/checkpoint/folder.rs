@@ -32,11 +32,12 @@ pub(super) fn open(folder: &Path, allowed: &AllowedFields) -> Result<Checkpoint,
     }
     let mut tensors = names::usual(tensors, config.import)?;
     tensors.arrange(&config, FileForm::Folder)?;
+    let tokens = FolderTokens::read(folder)?;
     Ok(Checkpoint {
         path: folder.to_owned(),
         tensors,
-        tokenizer: tokenizer(folder)?,
-        chat_template: chat_template(folder)?,
+        tokenizer: tokenizer(folder, Some(&tokens))?,
+        chat_template: chat_template(folder, &tokens)?,
         generation,
         config,
     })
@@ -55,21 +56,25 @@ fn generation(folder: &Path, config: &ModelConfig) -> Result<GenerationDefaults,
 }
 
 /// The tokenizer of the folder's `tokenizer.json`, if there is one, with the tokens that its other
-/// files add.
-pub(super) fn tokenizer(folder: &Path) -> Result<Option<Tokenizer>, CheckpointError> {
+/// files add. `tokens`: those, if they have been read.
+pub(super) fn tokenizer(folder: &Path, tokens: Option<&FolderTokens>) -> Result<Option<Tokenizer>, CheckpointError> {
     let path = folder.join("tokenizer.json");
     let Some(text) = read_if_present(&path)? else { return Ok(None) };
     let mut tokenizer = Tokenizer::from_json(&path, &text)?;
-    let tokens = FolderTokens::read(folder)?;
-    let (path, added) = tokens.added();
-    tokenizer.add(path, &added)?;
+    let mut add = |tokens: &FolderTokens| {
+        let (path, added) = tokens.added();
+        tokenizer.add(path, &added)
+    };
+    match tokens {
+        Some(tokens) => add(tokens)?,
+        None => add(&FolderTokens::read(folder)?)?,
+    }
     Ok(Some(tokenizer))
 }
 
 /// The folder's chat template: a separate file, with one for tools in another, or the older
 /// `chat_template` of `tokenizer_config.json`.
-fn chat_template(folder: &Path) -> Result<Option<ChatTemplate>, CheckpointError> {
-    let tokens = FolderTokens::read(folder)?;
+fn chat_template(folder: &Path, tokens: &FolderTokens) -> Result<Option<ChatTemplate>, CheckpointError> {
     let listed = |name: &str| tokens.fields().get("chat_template").and_then(|value| named_template(value, name));
     let (source, tool_use) = match read_text(&folder.join("chat_template.jinja"))? {
         source @ Some(_) => (source, read_text(&folder.join(TOOL_USE))?),

@@ -76,7 +76,7 @@ fn tokenizer(path: &Path, metadata: &Metadata, gguf: &Gguf) -> Result<Option<Tok
     if let Ok(Some(embedded)) = embedded {
         return Ok(Some(embedded));
     }
-    match path.parent().map(folder::tokenizer).transpose()?.flatten() {
+    match path.parent().map(|folder| folder::tokenizer(folder, None)).transpose()?.flatten() {
         Some(file) => Ok(Some(file)),
         None => Ok(embedded?),
     }
