@@ -68,12 +68,16 @@ impl RingMemory {
 /// Cuts the memory of `slots` slots of [`CHUNK`] bytes: into slots of the length that suits most of
 /// a plan's weights, unless too few remain to keep some full while others are in flight.
 fn cut(slots: u32, plan: &Plan) -> (u32, u32) {
+    let fit = slots * CHUNK / plan.suited_slot;
+    if plan.is_wide() || fit <= plan.schedule.ring.in_flight { (slots, CHUNK) } else { (fit, plan.suited_slot) }
+}
+
+/// Returns the length of slots that suits most of a plan's weights.
+pub(super) fn suited_slot(plan: &Plan) -> u32 {
     let mut weights = BTreeMap::new();
     for kind in plan.phases.iter().map(|phase| phase.kind()) {
         *weights.entry(kind.slot_bytes()).or_insert(0) += kind.weight_bytes(plan);
     }
     let most = weights.into_iter().rev().max_by_key(|&(_, bytes)| bytes);
-    let longer = most.map_or(CHUNK, |(slot, _)| slot.clamp(CHUNK, LONGEST_SLOT));
-    let fit = slots * CHUNK / longer;
-    if plan.is_wide() || fit <= plan.schedule.ring.in_flight { (slots, CHUNK) } else { (fit, longer) }
+    most.map_or(CHUNK, |(slot, _)| slot.clamp(CHUNK, LONGEST_SLOT))
 }

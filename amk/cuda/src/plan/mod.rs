@@ -36,7 +36,7 @@ pub use planner::Planner;
 
 use super::extensions::Extensions;
 use super::pointwise::Pointwise;
-use super::ring::RingMemory;
+use super::ring::{RingMemory, suited_slot};
 use super::schedule::{MOST_RING_SLOTS, is_wide};
 use super::set;
 use super::stream::Stream;
@@ -169,6 +169,8 @@ pub struct Plan {
     pub sizes: Sizes,
     /// The schedule, with the number of workers that have rows of the logits.
     pub schedule: Schedule,
+    /// The length of a ring's slots that suits most of its weights, in bytes.
+    pub(super) suited_slot: u32,
     /// The precision in which it computes, and the forms of its weights.
     pub forms: WeightForms,
     /// The tokens, one a worker.
@@ -215,6 +217,7 @@ pub fn plan(graph: &Graph, unrolled: &Unrolled, schedule: &Schedule, forms: &Wei
             }
         };
         plan.exchange();
+        plan.suited_slot = suited_slot(&plan);
         if let Some(rows) = schedule.rows {
             lift(&mut plan.program, rows.most).map_err(|error| refuse(error.headline))?;
             plan.set_pages(&PoolSize::Pages(0), rows.most);

@@ -3,6 +3,7 @@
 use super::generic::tiled;
 use super::group::{Group, Groups};
 use super::{Phase, PhaseKind, Plan, Sizes, Unsupported, WeightForms, Work};
+use crate::image::abi::CHUNK;
 use crate::set::{Sampling, body_sets};
 use amk::registry::{Registry, RegistryError};
 use amk_ir::lower::flow::Flow;
@@ -269,6 +270,7 @@ fn empty(flow: &Flow<'_>, groups: &Groups, schedule: &Schedule, forms: &WeightFo
         sequences: Vec::new(),
         sizes,
         schedule: schedule.clone(),
+        suited_slot: CHUNK,
         forms: forms.clone(),
         token: none,
         logits: none,
