@@ -219,9 +219,13 @@ template <int DEPTH, bool EVEN, class T, int COUNT> struct SlotBlocks : Pass<DEP
         for (;;) {
             float y[COUNT];
 #pragma unroll
-            for (u32 i = 0; i < COUNT; i++) {
-                y[i] = 0;
-                if (i == 0 || any(i < count)) y[i] = this->product(a[i], inputs);
+            for (u32 i = 0; i < COUNT; i += 2) {
+                // Blocks between two branches wait together: one for nothing costs less.
+                const u32 next = i + 1 < COUNT ? i + 1 : i;
+                y[i] = 0, y[next] = 0;
+                if (i > 0 && !any(i < count)) continue;
+                y[i] = this->product(a[i], inputs);
+                if (next > i) y[next] = this->product(a[next], inputs);
             }
             const u32 ready = count;
             units -= ready;
