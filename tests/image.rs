@@ -194,6 +194,8 @@ const TOKENS: [(&str, u32); 1] = [("VOCAB", 4096)];
 const ADOPTED: ((&str, &str), [(&str, u32); 1]) = (("llama", "llama_3_2_1b"), [("FFN", 8200)]);
 /// A vocabulary of which the last unit lacks rows.
 const PADDED: [(&str, u32); 1] = [("VOCAB", 4099)];
+/// With projections that read most weights in deep passes.
+const DEEP: (&str, &str) = ("llama", "phi_4_mini");
 /// Layers with attention and with a convolution.
 const CONVOLVED: ((&str, &str), [(&str, u32); 1]) = (("lfm2", "lfm2_1_2b"), [("LAYERS", 3)]);
 /// Heads that fused attention does not compute.
@@ -209,7 +211,7 @@ fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = FUSED.map(|model| Case::new(model, &[], Packets, bf16)).into();
     cases.extend(NORMED.map(|model| Case::new(model, &TOKENS, Packets, bf16)));
     cases.extend(CENTRED.map(|model| Case::new(model, &TOKENS, Packets, bf16)));
-    cases.extend([PARTLY_TURNED, SUMMANDS, COPIED].map(|model| Case::new(model, &TOKENS, Packets, bf16)));
+    cases.extend([PARTLY_TURNED, SUMMANDS, COPIED, DEEP].map(|model| Case::new(model, &TOKENS, Packets, bf16)));
     cases.push(Case::new(ADOPTED.0, &ADOPTED.1, Packets, bf16));
     cases.push(Case::new(CONVOLVED.0, &CONVOLVED.1, Packets, bf16));
     cases.push(Case::new(TILED.0, &TILED.1, Packets, bf16));
@@ -242,6 +244,7 @@ fn cases() -> Vec<Case> {
         Case::of_rows(ADOPTED.0, &HEADS, 40, Counters),
         Case::of_rows(NORMED[0], &TOKENS, 8, Counters),
         Case::of_rows(NORMED[1], &TOKENS, 40, Counters),
+        Case::of_rows(DEEP, &TOKENS, 40, Counters),
         Case::of_rows(NORMED[2], &TOKENS, 8, Counters),
         Case::of_rows(NORMED[2], &TOKENS, 16, Counters),
         Case::of_rows(PARTLY_TURNED, &TOKENS, 8, Counters),

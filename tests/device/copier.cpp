@@ -2,6 +2,7 @@
 // projections, in their order, while one coroutine stands for the consumers. A task that uses the
 // ring's memory finds nobody else in it.
 #define AMK_WARPS 16
+#include "passes.h"
 #include "copying.h"
 
 #define AMK_SLOTS 7
@@ -56,7 +57,7 @@ static void pause() {
 }
 // Where a tile of a unit is: a tape has each pass over a whole group of units.
 static const u8* tile_at(const u8* piece, const Record& r, const GemvShape& g, u32 unit, u32 tile) {
-    const GemvCut cut(g.k);
+    const GemvCut cut(g);
     const u32 pass = tile / cut.count(0), begin = unit / AMK_GROUP_UNITS * AMK_GROUP_UNITS,
               group = min(r.units - begin, AMK_GROUP_UNITS);
     const u32 before = begin * g.tiles() + group * cut.first(pass) +
@@ -142,7 +143,7 @@ static Record projection(u32 tiles, u32 units, u32 kind, bool norm, u32 input) {
     const u32 flags = norm ? GEMV_NORM << GEMV_FLAGS_BIT : 0;
     Record r = {};
     r.op = OP_GEMV, r.units = units, r.input = input,
-    r.shape = tiles | kind << GEMV_TILE_BIT | flags;
+    r.shape = tiles | kind << GEMV_TILE_BIT | flags | even_depth(tiles) << GEMV_DEPTH_BIT;
     r.norm = 64, r.tape = units * tiles * tile_bytes(kind);
     return r;
 }

@@ -3,15 +3,16 @@
 #define AMK_WARPS 16
 #define AMK_ROWS 8
 #define AMK_TILE 512
+#include "passes.h"
 #include "worker.h"
 
 static const u32 BYTES[] = {AMK_TILE, 272, 144};
 static u32 tile_bytes(u32 kind) { return BYTES[kind]; }
 #include "feed.inc"
 
-static void check(u32 tiles, u32 kind, u32 units) {
-    const Record r = {units, 0, 0, tiles | kind << GEMV_TILE_BIT, 0, 0, 0, 0, 0, 0};
-    const GemvCut cut(tiles * AMK_TILE_K);
+static void check(u32 tiles, u32 kind, u32 depth, u32 units) {
+    const Record r = {units, 0, 0, tiles | kind << GEMV_TILE_BIT | depth << GEMV_DEPTH_BIT, 0, 0, 0, 0, 0, 0};
+    const GemvCut cut(GemvShape(r.shape));
     const auto block = [&](u32 pass) { return cut.count(pass) * BYTES[kind]; };
     // A tape has each pass over a whole group.
     const auto place = [&](u32 unit, u32 pass) {
@@ -46,8 +47,9 @@ static void check(u32 tiles, u32 kind, u32 units) {
 }
 
 int main() {
-    for (u32 tiles : {2, 18, 48, 64, 70, 128, 176, 256, 448})
+    for (u32 tiles : {2, 18, 48, 64, 70, 96, 128, 176, 256, 448})
         for (u32 kind = 0; kind < 3; kind++)
-            for (u32 units = 1; units <= 50; units++) check(tiles, kind, units);
+            for (u32 depth : {even_depth(tiles), tiles > 64 ? 4 : even_depth(tiles)})
+                for (u32 units = 1; units <= 50; units++) check(tiles, kind, depth, units);
     printf("ok\n");
 }

@@ -2,6 +2,7 @@
 #define AMK_WARPS 16
 #define AMK_TILE 512
 #define AMK_ROWS 0
+#include "passes.h"
 #include "worker.h"
 
 constexpr int PARTIAL_PITCH = 132;
@@ -49,7 +50,7 @@ template <class B, int DEPTH, int PASSES, bool EVEN> static void check(u32 k, u3
 
     std::vector<Ring::Piece> pieces;
     std::vector<double> expected(units * 8);
-    const GemvCut cut(k);
+    const GemvCut cut(GemvShape(record.shape));
     Feed feed = {tape.data(), 0, 0, 0, 0};
     for (gemv_feed(record, feed); feed.left; gemv_feed(record, feed))
         while (feed.left) {

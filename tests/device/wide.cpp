@@ -1,6 +1,7 @@
 // Projections of wide steps over coded weights, without a GPU: copying warps bring the stages of
 // units and inputs, and warps deliver products of all columns, or the sums of shares of them.
 #define AMK_WARPS 16
+#include "passes.h"
 #include "copying.h"
 #define AMK_PACE 3
 #define AMK_SHARED_BYTES 0
@@ -97,12 +98,13 @@ template <class T> static void check(u32 tiles, u32 units, u32 columns, Norm nor
         }
         if (norm != NONE) scale[column] = 1 / std::sqrt(squares / k + params.eps);
     }
+    const u32 shape = tiles | even_depth(tiles) << GEMV_DEPTH_BIT;
+    const GemvCut cut{GemvShape(shape)};
     // Expected: of each share, row and column.
     const u32 each = (tiles + SHARE_TILES - 1) / SHARE_TILES;
     const auto begin = [&](u32 share) { return min(each * share / shares * SHARE_TILES, tiles); };
     std::vector<double> expected(shares * rows * columns);
     const u8* from = tape.data();
-    const GemvCut cut(k);
     for (u32 first = 0; first < units; first += AMK_GROUP_UNITS)
         for (u32 pass = 0; pass < cut.passes; pass++)
             for (u32 unit = first; unit < min(first + AMK_GROUP_UNITS, units); unit++, from += cut.count(pass) * T::BYTES)
@@ -119,7 +121,7 @@ template <class T> static void check(u32 tiles, u32 units, u32 columns, Norm nor
         const u32 flags = normed ? GEMV_NORM : 0, input = shares > 1 ? IN_SHARE : IN_PACKETS;
         r.op = OP_GEMV, r.units = units, r.input = INPUT, r.output = shares > 1 ? SUMS + share * rows / 2 : OUTPUT, r.norm = NORM;
         if (norm == SCALE) r.norm = PARTS, r.more = 2 * SQUARES;
-        r.shape = tiles | input << GEMV_INPUT_BIT | OUT_STORE << GEMV_OUTPUT_BIT | flags << GEMV_FLAGS_BIT | cut.depth << GEMV_DEPTH_BIT;
+        r.shape = shape | input << GEMV_INPUT_BIT | OUT_STORE << GEMV_OUTPUT_BIT | flags << GEMV_FLAGS_BIT;
         if (shares > 1) r.layer = begin(share) | begin(share + 1) << 16;
         records.push_back(r);
     }

@@ -16,7 +16,6 @@ use crate::abi::{
     CODED_COLUMNS, GEMV_DEPTH_BIT, GEMV_INPUT_BIT, GEMV_OUTPUT_BIT, IN_SHARE, OUT_STORE, SHARE_TILES, TILE_K,
     WIDE_UNITS,
 };
-use crate::linear::layout::cut;
 use crate::linear::{blocks, phase};
 use crate::{residual, rms_norm};
 use amk::ir::{BufferId, DType, Operand};
@@ -179,7 +178,7 @@ impl PhaseKind for PartialSums {
             layer: tiles.start | tiles.end << 16,
             aux: pieces,
             partial: pieces_at,
-            shape: shape | cut(self.of.k).0 << GEMV_DEPTH_BIT,
+            shape: shape | self.of.cut().0 << GEMV_DEPTH_BIT,
             ..passing
         }
     }

@@ -156,7 +156,7 @@ struct Copier {
         const GemvShape g(r.shape);
         const WideGroups groups{p, s, r, g, number};
         const WideGroup c = groups.group();
-        const GemvCut cut(g.k);
+        const GemvCut cut(g);
         if (!sync(0)) return false; // all are done with the list before
         const UnitPlace place(p, (const u8*)tape, r, c.first + min(lane, c.units - 1));
 #pragma unroll 1

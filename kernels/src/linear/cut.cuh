@@ -3,16 +3,17 @@
 #pragma once
 #include "inputs.cuh"
 
-// The partition of a projection's tape. Units are taken in groups, a group in passes over k of at
-// most `depth` tiles per warp. A block is the data of one unit in one pass. A ring slot holds whole
-// blocks of one pass, so no block is split.
+// The partition of a projection's tape. Units are taken in groups, a group in passes over k of
+// `depth` tiles per warp, the last one of what is left. A block is the data of one unit in one
+// pass. A ring slot holds whole blocks of one pass, so no block is split.
 struct GemvCut {
     u32 tiles, depth, passes;
 
-    AMK_DEVICE explicit GemvCut(u32 k) : tiles(k / AMK_TILE_K) {
+    AMK_DEVICE explicit GemvCut(const GemvShape& g) : tiles(g.tiles()) {
         const u32 deep = (tiles + AMK_WARPS - 1) / AMK_WARPS; // tiles per warp
         passes = (deep + AMK_DEPTH - 1) / AMK_DEPTH;
-        depth = quotient(deep + passes - 1, passes);
+        // What a record says would need a register.
+        depth = AMK_ALIKE ? quotient(deep + passes - 1, passes) : g.depth;
     }
     AMK_DEVICE u32 first(u32 pass) const { return pass * (depth * AMK_WARPS); }
     AMK_DEVICE u32 count(u32 pass) const {
@@ -46,7 +47,7 @@ AMK_DEVICE u32 units_together(const Record& r, u32 kind, const GemvCut& cut, u32
 AMK_DEVICE void gemv_feed(const Record& r, Feed& feed) {
     static_assert(AMK_DEPTH * AMK_WARPS * AMK_TILE <= AMK_CHUNK, "a block must fit a slot");
     const GemvShape g(r.shape);
-    const GemvCut cut(g.k);
+    const GemvCut cut(g);
     const u32 tile = tile_bytes(g.kind), units = units_together(r, g.kind, cut, feed.at),
               count = cut.count(feed.pass), block = count * tile;
     if (AMK_ROW_UNITS < AMK_GROUP_UNITS && cut.passes > 1) {
@@ -77,7 +78,7 @@ AMK_DEVICE void gemv_feed(const Record& r, Feed& feed) {
 // Passes over the columns of the last of another worker's units, from its tape: see `GemvCut`.
 template <class L> AMK_DEVICE void addends_feed(L& l, const Record& r, Feed& feed) {
     const GemvShape g(r.shape);
-    const GemvCut cut(g.k);
+    const GemvCut cut(g);
     const u32 tile = tile_bytes(g.kind), units = r.units;
     const u32 first = r.layer & 255, end = r.layer >> 8 & 255;
     if (!feed.at) {

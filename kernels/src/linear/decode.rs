@@ -58,6 +58,7 @@ pub(super) struct Shape {
     pub(super) k: u32,
     /// Number of the kind of tiles.
     pub(super) tiles: usize,
+    deep: bool,
     pub(super) input: u32,
     pub(super) output: u32,
     pub(super) norm: bool,
@@ -67,8 +68,9 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    fn new(record: &Record) -> Result<Self, Refusal> {
-        let shape = Self::of(record.shape);
+    fn new(record: &Record, places: &Places<'_>) -> Result<Self, Refusal> {
+        let mut shape = Self::of(record.shape);
+        shape.deep = Shared::of(places.image).tiles.get(shape.tiles).is_some_and(|kind| kind.deep);
         let (depth, output) = (record.shape >> GEMV_DEPTH_BIT & 15, shape.output);
         let fail = |what: String| Err(Refusal::new("shape", what));
         if shape.k == 0 {
@@ -91,6 +93,7 @@ impl Shape {
         Self {
             k: (word & GEMV_TILES) * TILE_K,
             tiles: (word >> GEMV_TILE_BIT & 31) as usize,
+            deep: false,
             input: word >> GEMV_INPUT_BIT & 3,
             output: word >> GEMV_OUTPUT_BIT & 3,
             norm: flags & GEMV_NORM != 0,
@@ -112,12 +115,13 @@ impl Shape {
         Ok(shape)
     }
 
-    /// The tiles of a warp in a pass, and the passes over the columns, computed as in the device's
-    /// loader.
+    /// The tiles of a warp in a pass, and the passes over the columns.
     fn cut(&self) -> (u32, u32) {
-        let deep = (self.k / TILE_K).div_ceil(WARPS);
-        let passes = deep.div_ceil(MOST_DEPTH);
-        (deep.div_ceil(passes), passes)
+        let (tiles, most) = (self.k / TILE_K, MOST_DEPTH * WARPS);
+        let passes = tiles.div_ceil(most);
+        let is_half_full = passes > 1 && 2 * (tiles - (passes - 1) * most) >= most;
+        let even = tiles.div_ceil(WARPS).div_ceil(passes);
+        (if is_half_full && self.deep { MOST_DEPTH } else { even }, passes)
     }
 
     fn passes(&self) -> u32 {
@@ -146,7 +150,7 @@ fn decode<'p>(record: &Record, places: &Places<'p>, state: &mut WorkerState) -> 
         (0, _) | (_, 0) => return Err(Refusal::new("units, shape", "are of no product, or only one of them is")),
         _ => {}
     }
-    let shape = Shape::new(record)?;
+    let shape = Shape::new(record, places)?;
     if shape.input == IN_SHARE {
         return decode_share(record, &shape, places, state);
     }
@@ -360,7 +364,7 @@ fn decode_addends<'p>(
     _state: &mut WorkerState,
 ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     only(record, &["units", "input", "output", "shape", "layer", "aux"])?;
-    let shape = Shape::new(record)?;
+    let shape = Shape::new(record, places)?;
     let fail = |field: &'static str, what: &str| Err(Refusal::new(field, what));
     let plain = shape.input == IN_PACKETS && shape.output == OUT_STORE && !shape.bias && shape.function == 0;
     if !plain || !shape.splits() || places.program.rows.is_some() {

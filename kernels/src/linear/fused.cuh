@@ -304,7 +304,7 @@ AMK_DEVICE void multiply_whole(Worker& w, Group& group, P& input) {
 // The same, where a pass takes one load: one pass after the other by the same code.
 template <int DEPTH, int PASSES, bool EVEN, class T, class P>
 AMK_DEVICE void multiply_held(Worker& w, Group& group, P& input) {
-    const GemvCut cut(group.g.k);
+    const GemvCut cut(group.g);
     BlocksOf<DEPTH, EVEN, T> blocks;
     blocks.begin(w, group, cut.count(0), group.units);
     input.template arrive<PASSES>(w, cut.tiles);
@@ -328,7 +328,7 @@ AMK_DEVICE void multiply_held(Worker& w, Group& group, P& input) {
 // pass is multiplied.
 template <int DEPTH, bool EVEN, class T, class P>
 AMK_DEVICE void multiply_long(Worker& w, const Record& r, Group& group, P& input) {
-    const GemvCut cut(group.g.k);
+    const GemvCut cut(group.g);
     Inputs<DEPTH, T> inputs;
     const u32 first = group.first, end = group.last(cut.passes);
 #pragma unroll 1

@@ -120,13 +120,14 @@ impl FusedGroup for Product {
     }
 
     fn plan(&self, planner: &mut Planner<'_>) -> Result<(), Unsupported> {
+        let kind = phase::kind(self, planner);
         let known = &planner.plan.shared.entry::<Decoder>().tiles;
-        if known.len() == KINDS && !known.contains(&self.kind) {
+        if known.len() == KINDS && !known.contains(&kind) {
             let what = format!("weights in more than {KINDS} encodings");
             return Err(Unsupported::at(planner.flow, self.calls[0], what));
         }
         blocks::check(planner, self.calls[0])?;
-        if planner.plan.is_wide() && cut(self.k).1 > WIDE_PASSES {
+        if planner.plan.is_wide() && cut(self.k, kind.deep).1 > WIDE_PASSES {
             let most = WIDE_PASSES * MOST_DEPTH * WARPS * TILE_K;
             let what =
                 format!("a row of weights has {} elements, and steps of over {NARROW_ROWS} rows take {most}", self.k);

@@ -6,7 +6,7 @@ use super::columns::{self, Columns};
 use super::group::{Delivered, Product};
 use super::layout::cut;
 use super::source::{blocks_at_once, input_shape, waits};
-use super::split_k::{self, SplitK, first_column};
+use super::split_k::{self, SplitK};
 use super::tile::{TileKind, unit_bytes};
 use crate::abi::{
     GEMV_BIAS, GEMV_DEPTH_BIT, GEMV_FLAGS_BIT, GEMV_FUNCTION_BIT, GEMV_INPUT_BIT, GEMV_OUTPUT_BIT, IN_EMBEDDING,
@@ -137,13 +137,23 @@ pub(crate) fn owned(plan: &Plan, rows: u32) -> Vec<Range<u32>> {
     units.iter().map(|units| units.start * UNIT..units.end * UNIT).collect()
 }
 
+/// Returns the rows of a product's weights.
+fn rows(product: &Product, planner: &Planner<'_>) -> u32 {
+    product.weights.iter().map(|&weight| planner.plan.extent(planner.known(weight))).sum()
+}
+
+/// Returns the kind of its tiles, depending on how many units a worker has.
+pub(super) fn kind(product: &Product, planner: &Planner<'_>) -> &'static TileKind {
+    product.kind.for_units(product.k, rows(product, planner) / UNIT / planner.plan.schedule.workers)
+}
+
 /// Adds the phase of a product.
 pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
     let weights: Vec<BufferId> = product.weights.iter().map(|&weight| planner.known(weight)).collect();
-    let rows: u32 = weights.iter().map(|&weight| planner.plan.extent(weight)).sum();
+    let rows = rows(product, planner);
     let shares = columns::shares(product, rows, planner);
     let Source { input, norm, scale } = source_of(product, planner, shares);
-    let tiles = tiles(planner, product.kind);
+    let tiles = tiles(planner, kind(product, planner));
     let gemv = |planner: &Planner<'_>, output| Gemv {
         tiles,
         input,
@@ -355,7 +365,7 @@ impl PhaseKind for Gemv {
             Input::Sum(sum) => (encoder.packet(sum.vector), IN_SUM),
         };
         let (sum, split) = (self.sum(), self.split_unit(rows));
-        let shape = input_shape(self) | from << GEMV_INPUT_BIT | cut(self.k).0 << GEMV_DEPTH_BIT;
+        let shape = input_shape(self) | from << GEMV_INPUT_BIT | self.cut().0 << GEMV_DEPTH_BIT;
         Record {
             op,
             input,
@@ -404,13 +414,13 @@ impl PhaseKind for Gemv {
     }
 
     fn slot_bytes(&self) -> u32 {
-        slot_for(block_bytes(self.tiles.kind.bytes, self.k, 0), self.tiles.kind.teams)
+        slot_for(self.block_bytes(), self.tiles.kind.teams)
     }
 
     fn load(&self, _cost: &CostModel, plan: &Plan, work: &Work, _pos: u32) -> Option<Load> {
         let rows = work.own()?;
         let units = self.units(rows);
-        let given = self.split_unit(rows).map_or(0, |(split, _)| self.k - first_column(self.k, split.kept));
+        let given = self.split_unit(rows).map_or(0, |(split, _)| self.k - self.first_column(split.kept));
         let weights = f64::from(units) * f64::from(UNIT * self.k) - f64::from(UNIT * given);
         let bytes = weights * f64::from(self.tiles.kind.bytes) / f64::from(UNIT * TILE_K);
         let further = f64::from(waits(self) - 1);
@@ -418,7 +428,7 @@ impl PhaseKind for Gemv {
         let busy = batches * times::UNIT + weights / times::PRODUCT + further * times::PASS;
         Some(Load {
             bytes,
-            slots: f64::from(slots(plan.slot_bytes(), self.tiles.kind.bytes, self.k, units)),
+            slots: f64::from(slots(plan.slot_bytes(), self.tiles.kind.bytes, self.k, self.cut(), units)),
             busy,
             unasked: 0.0,
         })
@@ -438,6 +448,21 @@ fn call_function(task: &mut TaskCalls<'_>, number: u32, operands: Vec<Operand>) 
 }
 
 impl Gemv {
+    /// Tiles per warp of a block of weights, and passes: see [`cut`].
+    pub(super) fn cut(&self) -> (u32, u32) {
+        cut(self.k, self.tiles.kind.deep)
+    }
+
+    /// Bytes of the first pass over a unit.
+    pub(super) fn block_bytes(&self) -> u32 {
+        block_bytes(self.tiles.kind.bytes, self.k, self.cut().0, 0)
+    }
+
+    /// The first column of a pass, at most `k`.
+    pub(super) fn first_column(&self, pass: u32) -> u32 {
+        (pass * self.cut().0 * WARPS * TILE_K).min(self.k)
+    }
+
     /// The name of its first weight.
     pub(super) fn name<'p>(&self, plan: &'p Plan) -> &'p str {
         let weight = self.weights.first().and_then(|weight| plan.program.buffers.get(weight.index()));
@@ -660,7 +685,7 @@ impl Gemv {
             let weight = early(self.weights[number], &[rows.start..rows.end - UNIT, 0..self.k]);
             task.call("amk_kernels::linear", vec![x, weight, write(to.buffer, &[first..first + whole])], Vec::new());
         }
-        let columns = 0..first_column(self.k, split.kept);
+        let columns = 0..self.first_column(split.kept);
         let weight = early(self.weights[number], &[rows.end - UNIT..rows.end, columns.clone()]);
         let mut y = task.local(UNIT);
         let operands = vec![read(x.buffer, &[columns]), weight, write(y, &[0..UNIT])];
@@ -685,9 +710,9 @@ pub(super) mod times {
     pub(in crate::linear) const PASS: f64 = 345.0;
 }
 
-/// Returns the bytes of a pass over a unit, with tiles of `tile` bytes.
-pub(super) fn block_bytes(tile: u32, k: u32, pass: u32) -> u32 {
-    let most = cut(k).0 * WARPS;
+/// Returns the bytes of a pass over a unit, in which a warp has `depth` tiles of `tile` bytes.
+fn block_bytes(tile: u32, k: u32, depth: u32, pass: u32) -> u32 {
+    let most = depth * WARPS;
     k.div_ceil(TILE_K).saturating_sub(pass * most).min(most) * tile
 }
 
@@ -704,11 +729,11 @@ fn slot_for(block: u32, at_once: bool) -> u32 {
 
 /// Returns the ring slots of `slot` bytes for units of a projection with tiles of `tile` bytes. A
 /// slot holds whole blocks of one pass over a group.
-fn slots(slot: u32, tile: u32, k: u32, units: u32) -> u32 {
+fn slots(slot: u32, tile: u32, k: u32, (depth, passes): (u32, u32), units: u32) -> u32 {
     let of_pass = |units: u32, pass: u32| {
-        slot.checked_div(block_bytes(tile, k, pass)).map_or(0, |blocks| units.div_ceil(blocks.max(1)))
+        slot.checked_div(block_bytes(tile, k, depth, pass)).map_or(0, |blocks| units.div_ceil(blocks.max(1)))
     };
-    let of_group = |units: u32| (0..cut(k).1).map(|pass| of_pass(units, pass)).sum::<u32>();
+    let of_group = |units: u32| (0..passes).map(|pass| of_pass(units, pass)).sum::<u32>();
     units / GROUP_UNITS * of_group(GROUP_UNITS) + of_group(units % GROUP_UNITS)
 }
 
@@ -719,18 +744,20 @@ mod tests {
 
     #[test]
     fn a_slot_has_whole_blocks_of_one_pass() {
-        assert_eq!(slots(CHUNK, TILE, 896, 1), 1, "a block of 14 KiB has a slot of its own");
-        assert_eq!(slots(CHUNK, TILE, 896, 10), 5, "two blocks a slot");
-        assert_eq!(slots(CHUNK, 144, 896, 10), 2, "eight blocks of 4 bits a slot");
-        assert_eq!(slots(CHUNK, TILE, 4864, 1), 3, "a block in three passes");
-        assert_eq!(slots(CHUNK, TILE, 4864, 0), 0);
-        assert_eq!(slots(CHUNK, 144, 4096, 4), 4, "three blocks a slot, in two passes");
-        assert_eq!(slots(36_864, 144, 4096, 4), 2, "four blocks a slot");
+        assert_eq!(slots(CHUNK, TILE, 896, cut(896, false), 1), 1, "a block of 14 KiB has a slot of its own");
+        assert_eq!(slots(CHUNK, TILE, 896, cut(896, false), 10), 5, "two blocks a slot");
+        assert_eq!(slots(CHUNK, 144, 896, cut(896, false), 10), 2, "eight blocks of 4 bits a slot");
+        assert_eq!(slots(CHUNK, TILE, 4864, cut(4864, false), 1), 3, "a block in three passes");
+        assert_eq!(slots(CHUNK, TILE, 4864, cut(4864, false), 0), 0);
+        assert_eq!(slots(CHUNK, 144, 4096, cut(4096, false), 4), 4, "three blocks a slot, in two passes");
+        assert_eq!(slots(36_864, 144, 4096, cut(4096, false), 4), 2, "four blocks a slot");
+        assert_eq!(slots(CHUNK, TILE, 3072, cut(3072, false), 4), 8, "two blocks of 24 KiB a unit");
+        assert_eq!(slots(CHUNK, TILE, 3072, cut(3072, true), 4), 6, "one of 32 and one of 16 KiB");
     }
 
     #[test]
     fn a_slot_is_longer_where_it_then_has_two_or_four_blocks_of_codes() {
-        let of = |tile: u32, k: u32, at_once: bool| slot_for(block_bytes(tile, k, 0), at_once);
+        let of = |tile: u32, k: u32, at_once: bool| slot_for(block_bytes(tile, k, cut(k, false).0, 0), at_once);
         assert_eq!(of(TILE, 4096, false), CHUNK, "bf16");
         assert_eq!(of(TILE, 576, false), CHUNK, "three blocks of bf16");
         assert_eq!(of(272, 4096, true), 34_816, "two blocks of Q8_0");

@@ -466,7 +466,7 @@ AMK_DEVICE void deliver_rows(Worker& w, const Record& r, const GemvShape& g, u32
 template <class F> AMK_DEVICE void gemv_rows(Worker& w, const Record& r, F times) {
     if (r.units == 0) return;
     const GemvShape g(r.shape);
-    const GemvCut cut(g.k);
+    const GemvCut cut(g);
     const auto first_tile = [&](u32 pass) { return cut.first(pass) + w.warp * g.depth; };
     RowInputs input(w, r, g);
     if (INPUTS_AHEAD) input.load(w, r, g, first_tile(0));

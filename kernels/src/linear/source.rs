@@ -3,7 +3,7 @@
 use super::blocks::blocks;
 use super::columns::PartialSums;
 use super::layout::cut;
-use super::phase::{Gemv, Output, Published, block_bytes};
+use super::phase::{Gemv, Output, Published};
 use super::pointwise;
 use super::tile::TileKind;
 use crate::abi::{GEMV_FLAGS_BIT, GEMV_NORM, GEMV_TILE_BIT, MOST_DEPTH, TILE_K, WIDE_UNITS};
@@ -46,21 +46,21 @@ pub(super) fn input_shape(gemv: &Gemv) -> u32 {
 /// Returns how often a projection waits for its input: once if the registers hold all of it,
 /// otherwise before every pass.
 pub(super) fn waits(gemv: &Gemv) -> u32 {
-    let (depth, passes) = cut(gemv.k);
+    let (depth, passes) = gemv.cut();
     let whole = passes == 1 || (gemv.norm.is_none() && passes == 2 && depth * passes <= MOST_HELD);
     if whole { 1 } else { passes }
 }
 
 /// Returns whether every warp has all its tiles.
 fn even(gemv: &Gemv) -> bool {
-    (gemv.k / TILE_K).is_multiple_of(cut(gemv.k).0 * WARPS)
+    (gemv.k / TILE_K).is_multiple_of(gemv.cut().0 * WARPS)
 }
 
 /// Renders the device function call for a projection. Functions are specialised by depth, not by
 /// shape: more of them would not stay in the instruction cache. In an even projection every warp
 /// has all its tiles.
 fn gemv(plan: &Plan, gemv: &Gemv) -> String {
-    let ((depth, passes), even, tile) = (cut(gemv.k), even(gemv), gemv.tiles.kind.cpp);
+    let ((depth, passes), even, tile) = (gemv.cut(), even(gemv), gemv.tiles.kind.cpp);
     if plan.rows().is_some() {
         return format!("times_rows<{depth}, {even}, {tile}>(w, pass)");
     }
@@ -71,20 +71,20 @@ fn gemv(plan: &Plan, gemv: &Gemv) -> String {
 /// Whether a task of one row waits for its input once, and holds it in registers.
 fn is_held(plan: &Plan, gemv: &Gemv) -> bool {
     let most = if gemv.norm.is_some() { NORMED_PASSES } else { HELD_PASSES };
-    waits(gemv) == 1 || (across(plan) > 1 && !splits(plan) && cut(gemv.k).1 <= most)
+    waits(gemv) == 1 || (across(plan) > 1 && !splits(plan) && gemv.cut().1 <= most)
 }
 
 /// The number of neighbouring tiles of one row's input that a load of a warp fetches: see `ACROSS`
 /// in `fused.cuh`. With fewer tiles per warp, as in small models, adding up lanes costs more than
 /// it saves.
 fn across(plan: &Plan) -> u32 {
-    let is_deep = || projections(plan).any(|gemv| cut(gemv.k).0 == MOST_DEPTH);
+    let is_deep = || projections(plan).any(|gemv| gemv.cut().0 == MOST_DEPTH);
     if plan.rows().is_none() && is_coded(plan) && !adds_up(plan) && is_deep() { TILES_OF_B } else { 1 }
 }
 
 /// Blocks of a slot that a warp multiplies at once in steps of one row.
 pub(super) fn blocks_at_once(plan: &Plan, gemv: &Gemv) -> u32 {
-    let block = block_bytes(gemv.tiles.kind.bytes, gemv.k, 0).max(1);
+    let block = gemv.block_bytes().max(1);
     if !gemv.tiles.kind.is_coded() || across(plan) == 1 { 1 } else { (plan.slot_bytes() / block).clamp(1, 4) }
 }
 
@@ -97,7 +97,7 @@ fn is_coded(plan: &Plan) -> bool {
 /// of several groups of units. More rows than a step can hold inputs for in registers would
 /// otherwise take longer than in a wide step; so would decoding for them.
 pub(crate) fn reads_once(plan: &Plan) -> bool {
-    let once = |gemv: &Gemv| cut(gemv.k).1 == 1 || units_each(plan, gemv) <= plan.row_units();
+    let once = |gemv: &Gemv| gemv.cut().1 == 1 || units_each(plan, gemv) <= plan.row_units();
     !is_coded(plan) && projections(plan).all(once)
 }
 
@@ -105,7 +105,7 @@ pub(crate) fn reads_once(plan: &Plan) -> bool {
 /// them again takes about 2 us, keeping them 0.6 us per task (H200, 16 rows of Llama-3.2-1B and
 /// SmolLM2-135M).
 fn keeps_inputs(plan: &Plan) -> bool {
-    let more = |gemv: &Gemv| (units_each(plan, gemv).div_ceil(plan.row_units()) - 1) * u32::from(cut(gemv.k).1 == 1);
+    let more = |gemv: &Gemv| (units_each(plan, gemv).div_ceil(plan.row_units()) - 1) * u32::from(gemv.cut().1 == 1);
     4 * projections(plan).map(more).sum::<u32>() > projections(plan).count() as u32
 }
 
@@ -122,7 +122,7 @@ fn holds_by_units(plan: &Plan) -> bool {
 /// The passes over columns for which the tables of a wide step have room. 16 suffice for nearly all
 /// models; with tables of one size their stages of weights have the same memory.
 fn passes(plan: &Plan) -> u32 {
-    projections(plan).map(|gemv| cut(gemv.k).1).fold(16, u32::max)
+    projections(plan).map(|gemv| gemv.cut().1).fold(16, u32::max)
 }
 
 /// Maximum number of units of a projection that a worker has.
@@ -255,26 +255,37 @@ fn tiles(plan: &Plan) -> String {
             .collect::<String>()
 }
 
-/// Renders the products of wide steps, each for its kind of tiles, the last for all remaining ones.
+/// Renders the products of wide steps by the types of tiles, the last for all remaining kinds.
 fn by_kind(plan: &Plan) -> String {
-    let kinds = kinds(plan);
-    let case = |(number, kind): (usize, &&TileKind)| {
-        let call = format!("multiply_wide<{}>(w, groups);", kind.cpp);
-        if number + 1 < kinds.len() { format!("if (any(g.kind == {number})) {call} else ") } else { call }
+    let mut types: Vec<(&str, Vec<String>)> = Vec::new();
+    for (number, kind) in kinds(plan).iter().enumerate() {
+        let this = format!("g.kind == {number}");
+        match types.iter_mut().find(|(cpp, _)| *cpp == kind.cpp) {
+            Some((_, these)) => these.push(this),
+            None => types.push((kind.cpp, vec![this])),
+        }
+    }
+    let case = |(nth, (cpp, these)): (usize, &(&str, Vec<String>))| {
+        let call = format!("multiply_wide<{cpp}>(w, groups);");
+        if nth + 1 < types.len() { format!("if (any({})) {call} else ", these.join(" || ")) } else { call }
     };
-    kinds.iter().enumerate().map(case).collect()
+    types.iter().enumerate().map(case).collect()
 }
 
 /// Computes properties common to all inputs: the maximum tiles per warp and pass, whether all
-/// shapes share the code of the request, and whether all are even. The request is shared if depths
-/// differ by at most one and no input is held for two passes. Otherwise every task would pay for
-/// the registers of the deepest.
+/// shapes share the code of the request, whether all are even, and whether the passes over each are
+/// alike. The request is shared if depths differ by at most one and no input is held for two
+/// passes. Otherwise every task would pay for the registers of the deepest.
 fn inputs(gemvs: &[&Gemv], is_held: impl Fn(&Gemv) -> bool) -> String {
-    let depths = || gemvs.iter().map(|gemv| cut(gemv.k).0);
+    let depths = || gemvs.iter().map(|gemv| gemv.cut().0);
     let (least, most) = (depths().min().unwrap_or(1), depths().max().unwrap_or(1));
-    let shared = most <= least + 1 && gemvs.iter().all(|gemv| !is_held(gemv) || cut(gemv.k).1 == 1);
+    let shared = most <= least + 1 && gemvs.iter().all(|gemv| !is_held(gemv) || gemv.cut().1 == 1);
     let even = gemvs.iter().all(|gemv| even(gemv));
-    format!("#define AMK_MOST {most}\n#define AMK_SHARED {}\n#define AMK_EVEN {}\n", u32::from(shared), u32::from(even))
+    let alike = gemvs.iter().all(|gemv| gemv.cut() == cut(gemv.k, false));
+    let [shared, even, alike] = [shared, even, alike].map(u32::from);
+    format!(
+        "#define AMK_MOST {most}\n#define AMK_SHARED {shared}\n#define AMK_EVEN {even}\n#define AMK_ALIKE {alike}\n"
+    )
 }
 
 /// Renders the calls of projections, each for its input shapes, the last for all remaining ones.
@@ -324,11 +335,14 @@ mod tests {
                 .replace("#define AMK_", "")
                 .replace('\n', ", ")
         };
-        assert_eq!(of(&[576, 1536]), "MOST 3, SHARED 1, EVEN 0, ");
-        assert_eq!(of(&[1024, 2048]), "MOST 4, SHARED 0, EVEN 1, ");
-        assert_eq!(of(&[2048, 3072]), "MOST 4, SHARED 0, EVEN 1, ", "held for two passes");
-        assert_eq!(of(&[4096, 14336]), "MOST 4, SHARED 1, EVEN 1, ");
-        assert_eq!(of(&[]), "MOST 1, SHARED 1, EVEN 1, ");
+        assert_eq!(of(&[576, 1536]), "MOST 3, SHARED 1, EVEN 0, ALIKE 1, ");
+        assert_eq!(of(&[1024, 2048]), "MOST 4, SHARED 0, EVEN 1, ALIKE 1, ");
+        assert_eq!(of(&[2048, 3072]), "MOST 4, SHARED 0, EVEN 1, ALIKE 1, ", "held for two passes");
+        assert_eq!(of(&[4096, 14336]), "MOST 4, SHARED 1, EVEN 1, ALIKE 1, ");
+        let deep = reading(3072, None).tiles.kind.for_units(3072, 2);
+        let deep = Gemv { tiles: Tiles { number: 0, kind: deep }, ..reading(3072, None) };
+        assert!(inputs(&[&deep], |_| false).ends_with("#define AMK_EVEN 0\n#define AMK_ALIKE 0\n"));
+        assert_eq!(of(&[]), "MOST 1, SHARED 1, EVEN 1, ALIKE 1, ");
     }
 
     #[test]

@@ -9,13 +9,12 @@
 //! Tapes do not change: a helper's loader reads the weights from its owner's tape. Steps of rows
 //! split nothing, and read the same tapes.
 
-use super::layout::cut;
 use super::phase::{Gemv, Input, Output, times};
 use super::source::{input_shape, waits};
-use crate::abi::{GEMV_DEPTH_BIT, GEMV_OUTPUT_BIT, OUT_STORE, TILE_K};
+use crate::abi::{GEMV_DEPTH_BIT, GEMV_OUTPUT_BIT, OUT_STORE};
 use amk::ir::{BufferId, DType};
 use amk_cuda::cost::{CostModel, Load};
-use amk_cuda::image::abi::{GROUP_UNITS, UNIT, WARPS};
+use amk_cuda::image::abi::{GROUP_UNITS, UNIT};
 use amk_cuda::image::{Encoder, Record};
 use amk_cuda::plan::{PhaseKind, Plan, Planner, TaskCalls, Work, early, read, same, write};
 use std::ops::Range;
@@ -75,7 +74,7 @@ impl Split {
     /// enough.
     fn of(planner: &Planner<'_>, gemv: &Gemv, rows: &[Range<u32>]) -> Option<Self> {
         let least = u64::from(planner.plan.schedule.split_k) << 10;
-        let (_, passes) = cut(gemv.k);
+        let (_, passes) = gemv.cut();
         let splits = matches!(gemv.input, Input::Packets(_)) && gemv.norm.is_none() && gemv.weights.len() == 1;
         let delivers = !matches!(gemv.output, Output::Gated { .. } | Output::Logits { .. });
         let whole = rows.iter().all(|rows| (rows.end - rows.start).is_multiple_of(UNIT));
@@ -98,18 +97,13 @@ impl Split {
 
     /// Bytes that the helpers of a unit read.
     fn moved(&self, gemv: &Gemv) -> u64 {
-        gemv.tiles.kind.bytes(UNIT, gemv.k - first_column(gemv.k, self.kept))
+        gemv.tiles.kind.bytes(UNIT, gemv.k - gemv.first_column(self.kept))
     }
 }
 
-/// The first column of a pass, at most `k`.
-pub(super) fn first_column(k: u32, pass: u32) -> u32 {
-    (pass * cut(k).0 * WARPS * TILE_K).min(k)
-}
-
 /// The passes of a helper.
-fn passes_of(k: u32, split: &SplitK, helper: u32) -> Range<u32> {
-    let passes = cut(k).1 - split.kept;
+fn passes_of(gemv: &Gemv, split: &SplitK, helper: u32) -> Range<u32> {
+    let passes = gemv.cut().1 - split.kept;
     let at = |helper: u32| split.kept + passes * helper / split.helpers;
     at(helper)..at(helper + 1)
 }
@@ -159,7 +153,7 @@ impl Addends {
     /// The number of a unit, the elements that a task computes, its split and its passes.
     fn part(&self, work: &Work) -> Option<(u32, Range<u32>, &SplitK, Range<u32>)> {
         let (&Work::Cell { row: unit, column: helper }, Some(split)) = (work, &self.of.split) else { return None };
-        Some((unit, split.of_helper(unit, helper), split, passes_of(self.of.k, split, helper)))
+        Some((unit, split.of_helper(unit, helper), split, passes_of(&self.of, split, helper)))
     }
 }
 
@@ -171,7 +165,7 @@ impl PhaseKind for Addends {
     fn calls(&self, task: &mut TaskCalls<'_>, _worker: u32, work: &Work) {
         let (Some((unit, to, split, passes)), Input::Packets(x)) = (self.part(work), self.of.input) else { return };
         let Some(&row) = split.units.get(unit as usize) else { return };
-        let columns = first_column(self.of.k, passes.start)..first_column(self.of.k, passes.end);
+        let columns = self.of.first_column(passes.start)..self.of.first_column(passes.end);
         let weight = early(self.of.weights[0], &[row..row + UNIT, columns.clone()]);
         task.call("amk_kernels::linear", vec![read(x, &[columns]), weight, write(split.addends, &[to])], Vec::new());
     }
@@ -186,7 +180,7 @@ impl PhaseKind for Addends {
             units: units as u16,
             input: encoder.packet(x),
             output: encoder.element(split.addends, to.start),
-            shape: input_shape(&self.of) | OUT_STORE << GEMV_OUTPUT_BIT | cut(self.of.k).0 << GEMV_DEPTH_BIT,
+            shape: input_shape(&self.of) | OUT_STORE << GEMV_OUTPUT_BIT | self.of.cut().0 << GEMV_DEPTH_BIT,
             layer: passes.start | passes.end << 8 | worker << 16,
             aux: (tape / 16) as u32,
             ..Record::default()
@@ -195,7 +189,7 @@ impl PhaseKind for Addends {
 
     fn load(&self, _cost: &CostModel, _plan: &Plan, work: &Work, _pos: u32) -> Option<Load> {
         let (.., passes) = self.part(work)?;
-        let columns = first_column(self.of.k, passes.end) - first_column(self.of.k, passes.start);
+        let columns = self.of.first_column(passes.end) - self.of.first_column(passes.start);
         let bytes = self.of.tiles.kind.bytes(UNIT, columns) as f64;
         let busy = times::UNIT + f64::from(UNIT * columns) / times::PRODUCT + times::PASS;
         Some(Load { bytes, slots: passes.len() as f64, busy, unasked: 0.0 })

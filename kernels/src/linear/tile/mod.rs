@@ -5,7 +5,7 @@ mod groups;
 #[cfg(test)]
 pub(super) mod reference;
 
-use super::layout::{is_steady, projection};
+use super::layout::{cut, is_steady, projection};
 use crate::abi::{TILE, TILE_K};
 use crate::encoding::{self, Coded, GROUP, InPacks};
 use amk::encoding::{BF16, Encoding};
@@ -24,6 +24,8 @@ pub struct TileKind {
     pub pack: u32,
     /// See [`Coded::TEAMS`].
     pub teams: bool,
+    /// Whether passes over the columns are as deep as possible rather than alike.
+    pub deep: bool,
     /// Its C++ type: see `tile.cuh`.
     pub cpp: &'static str,
     /// The C++ that defines it.
@@ -65,7 +67,15 @@ impl TileKind {
 
     /// Whether tiles are decoded.
     pub fn is_coded(&self) -> bool {
-        *self != PLAIN
+        *self.layout.encoding != BF16
+    }
+
+    /// Returns the kind for rows of `columns` columns of which a worker has `units` units: of bf16
+    /// with deep passes, whose blocks fill the ring's slots, if they are deeper than passes that
+    /// are alike. With one unit the last pass, in which warps have no tile, is not made up for.
+    pub fn for_units(&'static self, columns: u32, units: u32) -> &'static Self {
+        let deeper = cut(columns, true).0 > cut(columns, false).0;
+        if *self == PLAIN && deeper && units > 1 { &DEEP } else { self }
     }
 
     /// Bytes of `rows` rows of `columns` columns.
@@ -84,6 +94,8 @@ pub(super) trait Tile: 'static {
     const ROW: usize;
     /// Bytes of a pack: 8 rows.
     const BYTES: usize;
+    /// See [`TileKind::deep`].
+    const DEEP: bool = false;
 
     /// Writes row `n` of a pack.
     fn pack(n: usize, row: &[u8], packed: &mut [u8]);
@@ -97,6 +109,18 @@ pub(super) static PLAIN: TileKind = TileKind {
     bytes: TILE,
     pack: 1,
     teams: false,
+    deep: false,
+    cpp: "BF16Tile",
+    code: DeviceCode { files: &[] },
+};
+
+/// The same in deep passes.
+static DEEP: TileKind = TileKind {
+    layout: projection::<Deep>(&BF16),
+    bytes: TILE,
+    pack: 1,
+    teams: false,
+    deep: true,
     cpp: "BF16Tile",
     code: DeviceCode { files: &[] },
 };
@@ -139,6 +163,24 @@ impl Tile for Plain {
     }
 }
 
+struct Deep;
+
+impl Tile for Deep {
+    const LAYOUT: &'static str = "projection in deep passes";
+    const COLUMNS: usize = Plain::COLUMNS;
+    const ROW: usize = Plain::ROW;
+    const BYTES: usize = Plain::BYTES;
+    const DEEP: bool = true;
+
+    fn pack(n: usize, row: &[u8], packed: &mut [u8]) {
+        Plain::pack(n, row, packed);
+    }
+
+    fn unpack(n: usize, packed: &[u8], row: &mut [u8]) {
+        Plain::unpack(n, packed, row);
+    }
+}
+
 const BLOCKS: DeviceCode = DeviceCode {
     files: &[
         ("linear/tile/values.cuh", include_str!("values.cuh")),
@@ -174,7 +216,7 @@ inventory::submit! { coded::<encoding::k::Six>(&encoding::Q6_K, "CodedTile<Q6_K>
 /// of a type with the constants of `B`.
 pub const fn coded<B: Coded>(encoding: &'static Encoding, cpp: &'static str, code: DeviceCode) -> TileKind {
     let (bytes, pack) = ((Codes::<B>::BYTES / B::GROUPS) as u32, B::GROUPS as u32);
-    TileKind { layout: projection::<Codes<B>>(encoding), bytes, pack, teams: B::TEAMS, cpp, code }
+    TileKind { layout: projection::<Codes<B>>(encoding), bytes, pack, teams: B::TEAMS, deep: false, cpp, code }
 }
 
 /// The codes of a pack, then the scales row by row: first those that a row has for all tiles, then
