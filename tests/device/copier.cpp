@@ -139,11 +139,11 @@ static void consume() {
     }
     shared.done = 1;
 }
-static Record projection(u32 tiles, u32 units, u32 kind, bool norm, u32 input) {
+static Record projection(u32 tiles, u32 units, u32 kind, bool norm, u32 input, bool deep = false) {
     const u32 flags = norm ? GEMV_NORM << GEMV_FLAGS_BIT : 0;
     Record r = {};
     r.op = OP_GEMV, r.units = units, r.input = input,
-    r.shape = tiles | kind << GEMV_TILE_BIT | flags | even_depth(tiles) << GEMV_DEPTH_BIT;
+    r.shape = tiles | kind << GEMV_TILE_BIT | flags | (deep ? 4 : even_depth(tiles)) << GEMV_DEPTH_BIT;
     r.norm = 64, r.tape = units * tiles * tile_bytes(kind);
     return r;
 }
@@ -174,7 +174,9 @@ static std::vector<Record> random_records() {
     const u32 others[] = {OP_APPEND, OP_ATTEND_ROWS, OP_NORM, OP_REDUCE};
     std::vector<Record> of = {task(OP_EMBED)};
     for (u32 i = 0; i < 5; i++) {
-        of.push_back(projection(2 * drawn(60) + 2, drawn(40) + 1, drawn(2), drawn(2), 16 * drawn(256)));
+        const u32 tiles = 2 * drawn(60) + 2, units = drawn(40) + 1, kind = drawn(2);
+        const bool norm = drawn(2), deep = tiles > 64 && drawn(2);
+        of.push_back(projection(tiles, units, kind, norm, 16 * drawn(256), deep));
         for (u32 more = drawn(3); more; more--) of.push_back(task(others[drawn(4)]));
     }
     return of;

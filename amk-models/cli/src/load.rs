@@ -3,10 +3,12 @@
 use crate::options::{Activations, CpuSchedule, Weights, progress_bar};
 use amk::rows::PoolSize;
 use amk::vm::cpu;
+use amk_models::chain::Chain;
 use amk_models::checkpoint::Checkpoint;
 use amk_models::model::{Conversion, Model, Output, Rounding, WeightFormat, WeightUse};
+use amk_models::weights::TensorSet;
 use amk_run::open::rows_vm;
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 
 /// Positions of the KV cache where the user asks for no number and the model has more.
 const DEFAULT_CONTEXT: usize = 2048;
@@ -47,11 +49,16 @@ impl LoadArgs {
     ) -> Result<Model> {
         let bar = progress_bar("loading weights", quiet);
         let tensors = std::mem::take(&mut checkpoint.tensors);
+        let lacks_head = output == Output::Logits && lacks_head(checkpoint, &tensors);
         let weights = WeightUse { format: self.weights.into(), inputs: self.activations.into(), output };
         let model = Model::load(&checkpoint.config, tensors, context, weights, &mut |done| {
             bar.set_position((done * 100.0) as u64);
         });
         bar.finish_and_clear();
+        let model = model.map_err(|error| match lacks_head {
+            true => anyhow!("{}; it has no output head: only `amk embed` runs it", Chain(&error)),
+            false => error.into(),
+        });
         let model = model.with_context(|| checkpoint.path.display().to_string())?;
         if !quiet {
             report(&model.conversion, self.weights.into());
@@ -66,6 +73,12 @@ impl LoadArgs {
         }
         Ok(model)
     }
+}
+
+/// Whether a checkpoint lacks its output head alone.
+fn lacks_head(checkpoint: &Checkpoint, tensors: &TensorSet) -> bool {
+    let runs = |output| Model::check(&checkpoint.config, tensors.clone(), output).is_ok();
+    !runs(Output::Logits) && runs(Output::States)
 }
 
 /// The notice for a folder whose author quantises activations, too.

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 /// List the models, what of a config is modelled, and their instances.
 #[derive(clap::Args)]
+#[command(mut_arg("allow_unknown", |arg| arg.requires("check")))]
 pub(crate) struct Models {
     /// Print JSON.
     #[arg(long)]

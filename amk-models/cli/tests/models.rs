@@ -65,6 +65,13 @@ fn a_quantised_folder_is_checked_and_its_activations_are_noted() {
 }
 
 #[test]
+fn fields_are_allowed_in_checks_alone() {
+    let output = models(&["--allow-unknown", "odd"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--check"), "{output:?}");
+}
+
+#[test]
 fn a_checkpoint_that_would_not_run_is_refused_with_the_reason() {
     let folder = tiny_llama();
     let config = folder.path().join("config.json");
