@@ -49,13 +49,13 @@ impl LoadArgs {
     ) -> Result<Model> {
         let bar = progress_bar("loading weights", quiet);
         let tensors = std::mem::take(&mut checkpoint.tensors);
-        let lacks_head = output == Output::Logits && lacks_head(checkpoint, &tensors);
+        let unread = tensors.clone();
         let weights = WeightUse { format: self.weights.into(), inputs: self.activations.into(), output };
         let model = Model::load(&checkpoint.config, tensors, context, weights, &mut |done| {
             bar.set_position((done * 100.0) as u64);
         });
         bar.finish_and_clear();
-        let model = model.map_err(|error| match lacks_head {
+        let model = model.map_err(|error| match lacks_head(checkpoint, &unread) {
             true => anyhow!("{}; it has no output head: only `amk embed` runs it", Chain(&error)),
             false => error.into(),
         });
