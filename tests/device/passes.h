@@ -1,4 +1,5 @@
-// The passes over an input: of at most four tiles of each warp. The including file defines AMK_WARPS.
+// The passes over an input: of at most four tiles of each warp. The including file defines
+// AMK_WARPS.
 #pragma once
 #define AMK_ALIKE 0 // records say how deep passes are
 

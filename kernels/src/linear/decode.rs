@@ -11,6 +11,7 @@ use crate::linear::decode_columns::{Sums, decode_share};
 use crate::linear::phase::Gemv as Phase;
 use crate::linear::source;
 use crate::linear::split_k::MOST_HELPERS;
+use crate::linear::tile::TileKind;
 use crate::residual::lookup;
 use crate::rms_norm::LastSum;
 use amk::ir::{BufferId, Param};
@@ -58,7 +59,8 @@ pub(super) struct Shape {
     pub(super) k: u32,
     /// Number of the kind of tiles.
     pub(super) tiles: usize,
-    deep: bool,
+    /// The kind; none that the image does not have.
+    pub(super) kind: Option<&'static TileKind>,
     pub(super) input: u32,
     pub(super) output: u32,
     pub(super) norm: bool,
@@ -70,7 +72,7 @@ pub(super) struct Shape {
 impl Shape {
     fn new(record: &Record, places: &Places<'_>) -> Result<Self, Refusal> {
         let mut shape = Self::of(record.shape);
-        shape.deep = Shared::of(places.image).tiles.get(shape.tiles).is_some_and(|kind| kind.deep);
+        shape.kind = Shared::of(places.image).tiles.get(shape.tiles).copied();
         let (depth, output) = (record.shape >> GEMV_DEPTH_BIT & 15, shape.output);
         let fail = |what: String| Err(Refusal::new("shape", what));
         if shape.k == 0 {
@@ -93,7 +95,7 @@ impl Shape {
         Self {
             k: (word & GEMV_TILES) * TILE_K,
             tiles: (word >> GEMV_TILE_BIT & 31) as usize,
-            deep: false,
+            kind: None,
             input: word >> GEMV_INPUT_BIT & 3,
             output: word >> GEMV_OUTPUT_BIT & 3,
             norm: flags & GEMV_NORM != 0,
@@ -121,7 +123,7 @@ impl Shape {
         let passes = tiles.div_ceil(most);
         let is_half_full = passes > 1 && 2 * (tiles - (passes - 1) * most) >= most;
         let even = tiles.div_ceil(WARPS).div_ceil(passes);
-        (if is_half_full && self.deep { MOST_DEPTH } else { even }, passes)
+        (if is_half_full && self.kind.is_some_and(|kind| kind.deep) { MOST_DEPTH } else { even }, passes)
     }
 
     fn passes(&self) -> u32 {
@@ -290,7 +292,6 @@ fn check_taken(record: &Record, piece: &Piece) -> Result<(), Refusal> {
 
 /// Checks that consumers and loader take the same piece: the number of units and the row length.
 pub(super) fn check_piece(record: &Record, shape: &Shape, piece: &Piece, places: &Places<'_>) -> Result<(), Refusal> {
-    let tiles = &Shared::of(places.image).tiles;
     let units = u32::from(record.units);
     if units != piece.rows().div_ceil(UNIT) {
         return Err(Refusal::new("units", format!("is {units}, the tape has {} rows", piece.rows())));
@@ -300,7 +301,7 @@ pub(super) fn check_piece(record: &Record, shape: &Shape, piece: &Piece, places:
         let what = format!("has an input of {} elements, the rows of the tape have {}", shape.k, piece.k);
         return Err(Refusal::new("shape", what));
     }
-    if tiles.get(shape.tiles).is_none_or(|kind| piece.layout != kind.layout) {
+    if shape.kind.is_none_or(|kind| piece.layout != kind.layout) {
         let what = format!("has tiles number {}, the piece {:?}", shape.tiles, piece.layout.encoding);
         return Err(Refusal::new("shape", what));
     }
@@ -380,8 +381,7 @@ fn decode_addends<'p>(
     let ([part], true) = (&piece.parts[..], whole) else {
         return fail("units, layer, aux", "name a piece that is not one group of whole units of one weight");
     };
-    let known = Shared::of(places.image).tiles.get(shape.tiles);
-    if piece.k != shape.k || known.is_none_or(|kind| piece.layout != kind.layout) {
+    if piece.k != shape.k || shape.kind.is_none_or(|kind| piece.layout != kind.layout) {
         return fail("shape, layer, aux", "is not the shape of the owner's piece");
     }
     let columns = shape.column(first)..shape.column(end);

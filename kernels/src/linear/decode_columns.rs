@@ -6,7 +6,6 @@ use super::columns::MOST_SHARES;
 use super::decode::{Gemv, Part, Shape, check_piece, named};
 use super::source::shares_columns;
 use crate::abi::{OUT_STORE, SHARE_TILES, TILE_K};
-use crate::fused::Shared;
 use amk_cuda::image::Record;
 use amk_cuda::image::abi::UNIT;
 use amk_cuda::image::decode::{
@@ -55,8 +54,7 @@ pub(super) fn decode_share<'p>(
         // The sums of the rows that the last unit lacks would belong to another share.
         return Err(Refusal::new("piece", format!("has {} rows, which are no whole units", piece.rows())));
     }
-    let kind = Shared::of(places.image).tiles.get(shape.tiles);
-    if kind.is_none_or(|kind| !SHARE_TILES.is_multiple_of(kind.pack)) {
+    if shape.kind.is_none_or(|kind| !SHARE_TILES.is_multiple_of(kind.pack)) {
         return Err(Refusal::new("shape", "has tiles in packs that shares of columns would cut"));
     }
     let (first, end, all) = (record.layer & 0xffff, record.layer >> 16, shape.k / TILE_K);

@@ -217,15 +217,13 @@ template <int DEPTH, bool EVEN, class T, int COUNT> struct SlotBlocks : Pass<DEP
         u32 to = this->partial;
 #pragma unroll 1
         for (;;) {
-            float y[COUNT];
+            float y[COUNT] = {};
 #pragma unroll
             for (u32 i = 0; i < COUNT; i += 2) {
                 // Blocks between two branches wait together: one for nothing costs less.
-                const u32 next = i + 1 < COUNT ? i + 1 : i;
-                y[i] = 0, y[next] = 0;
                 if (i > 0 && !any(i < count)) continue;
                 y[i] = this->product(a[i], inputs);
-                if (next > i) y[next] = this->product(a[next], inputs);
+                if (i + 1 < COUNT) y[i + 1] = this->product(a[i + 1], inputs);
             }
             const u32 ready = count;
             units -= ready;

@@ -133,7 +133,7 @@ impl FusedGroup for Product {
                 format!("a row of weights has {} elements, and steps of over {NARROW_ROWS} rows take {most}", self.k);
             return Err(Unsupported::at(planner.flow, self.calls[0], what));
         }
-        phase::plan(self, planner);
+        phase::plan(self, kind, planner);
         Ok(())
     }
 }

@@ -142,18 +142,18 @@ fn rows(product: &Product, planner: &Planner<'_>) -> u32 {
     product.weights.iter().map(|&weight| planner.plan.extent(planner.known(weight))).sum()
 }
 
-/// Returns the kind of its tiles, depending on how many units a worker has.
+/// Returns the kind of a product's tiles, depending on how many units a worker has.
 pub(super) fn kind(product: &Product, planner: &Planner<'_>) -> &'static TileKind {
     product.kind.for_units(product.k, rows(product, planner) / UNIT / planner.plan.schedule.workers)
 }
 
-/// Adds the phase of a product.
-pub(super) fn plan(product: &Product, planner: &mut Planner<'_>) {
+/// Adds the phase of a product with tiles of a kind.
+pub(super) fn plan(product: &Product, kind: &'static TileKind, planner: &mut Planner<'_>) {
     let weights: Vec<BufferId> = product.weights.iter().map(|&weight| planner.known(weight)).collect();
     let rows = rows(product, planner);
     let shares = columns::shares(product, rows, planner);
     let Source { input, norm, scale } = source_of(product, planner, shares);
-    let tiles = tiles(planner, kind(product, planner));
+    let tiles = tiles(planner, kind);
     let gemv = |planner: &Planner<'_>, output| Gemv {
         tiles,
         input,

@@ -104,33 +104,29 @@ pub(super) trait Tile: 'static {
 }
 
 /// Tiles of bf16.
-pub(super) static PLAIN: TileKind = TileKind {
-    layout: projection::<Plain>(&BF16),
-    bytes: TILE,
-    pack: 1,
-    teams: false,
-    deep: false,
-    cpp: "BF16Tile",
-    code: DeviceCode { files: &[] },
-};
+pub(super) static PLAIN: TileKind = of_bf16::<false>();
 
 /// The same in deep passes.
-static DEEP: TileKind = TileKind {
-    layout: projection::<Deep>(&BF16),
-    bytes: TILE,
-    pack: 1,
-    teams: false,
-    deep: true,
-    cpp: "BF16Tile",
-    code: DeviceCode { files: &[] },
-};
+static DEEP: TileKind = of_bf16::<true>();
+
+const fn of_bf16<const DEEP: bool>() -> TileKind {
+    TileKind {
+        layout: projection::<Plain<DEEP>>(&BF16),
+        bytes: TILE,
+        pack: 1,
+        teams: false,
+        deep: DEEP,
+        cpp: "BF16Tile",
+        code: DeviceCode { files: &[] },
+    }
+}
 
 /// A row has four pieces of 16 bytes: the first pairs of each quad of the even half of the columns,
 /// the second pairs, and those of the odd half. Pieces are permuted by row, as `wgmma` expects in
 /// swizzled lines of 64 bytes, so that eight rows of one piece are in different banks.
-struct Plain;
+struct Plain<const DEEP: bool>;
 
-impl Plain {
+impl<const DEEP: bool> Plain<DEEP> {
     /// First bytes of the pairs of row `n`: in the pack, and in the row.
     fn pairs(n: usize) -> impl Iterator<Item = (usize, usize)> {
         (0..16).map(move |pair| {
@@ -141,10 +137,12 @@ impl Plain {
     }
 }
 
-impl Tile for Plain {
+impl<const DEEP: bool> Tile for Plain<DEEP> {
+    const LAYOUT: &'static str = if DEEP { "projection in deep passes" } else { "projection" };
     const COLUMNS: usize = TILE_K as usize;
     const ROW: usize = 2 * Self::COLUMNS;
     const BYTES: usize = TILE as usize;
+    const DEEP: bool = DEEP;
 
     fn pack(n: usize, row: &[u8], packed: &mut [u8]) {
         let words: &[[u8; 4]] = row.as_chunks().0;
@@ -160,24 +158,6 @@ impl Tile for Plain {
         for (from, to) in Self::pairs(n) {
             row[to..to + 4].copy_from_slice(&packed[from..from + 4]);
         }
-    }
-}
-
-struct Deep;
-
-impl Tile for Deep {
-    const LAYOUT: &'static str = "projection in deep passes";
-    const COLUMNS: usize = Plain::COLUMNS;
-    const ROW: usize = Plain::ROW;
-    const BYTES: usize = Plain::BYTES;
-    const DEEP: bool = true;
-
-    fn pack(n: usize, row: &[u8], packed: &mut [u8]) {
-        Plain::pack(n, row, packed);
-    }
-
-    fn unpack(n: usize, packed: &[u8], row: &mut [u8]) {
-        Plain::unpack(n, packed, row);
     }
 }
 
@@ -391,10 +371,10 @@ mod tests {
 
     #[test]
     fn every_kind_gives_the_rows_back() {
-        let kinds: Vec<&TileKind> = TileKind::registered().chain([&PLAIN]).collect();
+        let kinds: Vec<&TileKind> = TileKind::registered().chain([&PLAIN, &DEEP]).collect();
         assert!(kinds.len() > 55, "{kinds:?}");
         for kind in kinds {
-            for (rows, columns) in [(8, 256), (136, 512), (16, 4864), (280, 2048), (131, 512), (3, 256)] {
+            for (rows, columns) in [(8, 256), (136, 512), (16, 4864), (280, 2048), (144, 3072), (131, 512), (3, 256)] {
                 check(kind, rows, columns);
             }
         }
@@ -404,14 +384,14 @@ mod tests {
     fn pieces_of_a_row_have_pairs_of_each_quad_and_change_places() {
         let mut packed = [0; 512];
         let row: Vec<u8> = (0..32u8).flat_map(|column| [column, 0]).collect();
-        Plain::pack(3, &row, &mut packed);
+        Plain::<false>::pack(3, &row, &mut packed);
         let columns_of =
             |place: usize| -> Vec<u8> { packed[3 * 64 + place * 16..][..16].iter().step_by(2).copied().collect() };
         let [first, second] = [[0, 1, 4, 5, 8, 9, 12, 13], [2, 3, 6, 7, 10, 11, 14, 15]];
         let odd = |columns: [u8; 8]| columns.map(|column| 16 + column);
         assert_eq!([0, 1, 2, 3].map(columns_of), [second, first, odd(second), odd(first)]);
         let mut found = vec![0; 64];
-        Plain::unpack(3, &packed, &mut found);
+        Plain::<false>::unpack(3, &packed, &mut found);
         assert_eq!(found, row);
     }
 
