@@ -125,6 +125,8 @@ pub struct Gguf {
     /// Keys that converters write for other models of the architecture or of its class, and that
     /// this one does not use.
     pub unread: &'static [&'static str],
+    /// Keys that must be true or absent, and the feature that is not modelled.
+    pub on: &'static [(&'static str, &'static str)],
 }
 
 /// The function in the feed-forward network.
@@ -478,6 +480,7 @@ impl Gguf {
             stated: &[],
             spaced: None,
             unread: &[],
+            on: &[],
         }
     }
 }

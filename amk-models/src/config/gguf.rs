@@ -545,7 +545,7 @@ impl Keys<'_> {
             let refuse = |reason| Some(Refusal::new(key, value.to_string(), reason));
             let refusal = match (own, key) {
                 (Some(own), _) if self.is_of_the_family(own) => None,
-                (Some(own), _) => unacceptable(key, own, value),
+                (Some(own), _) => self.unacceptable(key, own, value),
                 (None, "general.type") if !self.metadata.is_text(key, "model") => refuse("this file holds no model"),
                 (None, "split.count") if !matches!(value, Value::Unsigned(0 | 1)) => {
                     refuse("this file is one part of a model; join the parts into one file first")
@@ -555,18 +555,23 @@ impl Keys<'_> {
             self.refusals.extend(refusal);
         }
     }
-}
 
-/// Returns why `key`, which is `own` under the architecture's prefix, cannot be accepted with this
-/// value.
-fn unacceptable(key: &str, own: &str, value: &Value) -> Option<Refusal> {
-    if MODELLED.contains(&own) || HARMLESS.contains(&own) {
-        return None;
-    }
-    match MUST_BE_OFF.iter().find(|(known, _)| *known == own) {
-        Some(_) if matches!(value, Value::Unsigned(0) | Value::Bool(false)) => None,
-        Some((_, reason)) => Some(Refusal::new(key, value.to_string(), *reason)),
-        None => Some(Refusal::unknown(key, value.to_string(), "this key is unknown")),
+    /// Returns why `key`, which is `own` under the architecture's prefix, cannot be accepted with
+    /// this value.
+    fn unacceptable(&self, key: &str, own: &str, value: &Value) -> Option<Refusal> {
+        let refusal = |reason| Some(Refusal::new(key, value.to_string(), reason));
+        let known = |list: &[(&str, &'static str)]| list.iter().find(|(known, _)| *known == own).map(|known| known.1);
+        if let Some(reason) = known(self.gguf.on) {
+            return if *value == Value::Bool(true) { None } else { refusal(reason) };
+        }
+        if MODELLED.contains(&own) || HARMLESS.contains(&own) {
+            return None;
+        }
+        match known(&MUST_BE_OFF) {
+            Some(_) if matches!(value, Value::Unsigned(0) | Value::Bool(false)) => None,
+            Some(reason) => refusal(reason),
+            None => Some(Refusal::unknown(key, value.to_string(), "this key is unknown")),
+        }
     }
 }
 

@@ -26,6 +26,8 @@ const GRANITE_3: Import = Import {
             "ssm.state_size",
             "ssm.time_step_rank",
         ],
+        // llama.cpp's switch for the rotation in this architecture.
+        on: &[("rope.scaling.finetuned", "models without positions are not modelled")],
         ..Gguf::of("granite")
     }),
     defaults: &[Absent::KV_HEADS],

@@ -143,6 +143,23 @@ fn keys_that_a_model_of_the_architecture_does_not_use_are_ignored() {
 }
 
 #[test]
+fn a_granite_that_is_not_rotated_is_refused() {
+    const KEY: &str = "rope.scaling.finetuned";
+    let refused = |architecture: &str, rotated: u8| {
+        let mut file = GgufBuilder::default();
+        file.text("general.architecture", architecture).bool(&format!("{architecture}.{KEY}"), rotated);
+        // Everything else is missing.
+        open(&file).unwrap_err().contains(KEY)
+    };
+    assert!(refused("granite", 0) && !refused("granite", 1));
+    assert!(!refused("llama", 0), "it says only how the model was trained");
+    let mut file = GgufBuilder::default();
+    file.text("general.architecture", "granite").bool("granite.rope.scaling.finetuned", 0);
+    let expected = "`granite.rope.scaling.finetuned` is false: models without positions are not modelled";
+    assert!(open(&file).unwrap_err().contains(expected));
+}
+
+#[test]
 fn layers_with_a_window_are_stated_or_follow_from_the_architecture() {
     let open_with = |change: &dyn Fn(&mut GgufBuilder)| {
         let mut file = GgufBuilder::default();
