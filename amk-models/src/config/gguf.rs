@@ -205,8 +205,8 @@ fn read(keys: &mut Keys<'_>, import: &'static Import, tensors: GgufTensors) -> M
         keys.refuse("attention.value_length", "values of another size than keys are not modelled");
     }
     let context_len = keys.size("context_length", MAX_LENGTH).unwrap_or_else(|| keys.missing("context_length"));
-    let window = window(keys, import, context_len);
     let layers = keys.required_size("block_count");
+    let window = window(keys, import, context_len);
     let mut numbers = numbers(keys, import);
     if keys.gguf.scores_by_width == Some(layers) {
         numbers.insert("score_scale", ((hidden_size / heads) as f32).powf(-0.5));
@@ -248,12 +248,16 @@ fn read(keys: &mut Keys<'_>, import: &'static Import, tensors: GgufTensors) -> M
     }
 }
 
-/// The window, if one is in use. One at least as long as the context never cuts anything off;
-/// llama.cpp takes 0 as none.
-fn window(keys: &mut Keys<'_>, import: &Import, context_len: usize) -> Option<usize> {
+/// The window that a file has, however long it is; llama.cpp takes 0 as none.
+fn stated_window(keys: &mut Keys<'_>) -> Option<usize> {
     let full = keys.full(WINDOW);
-    let window = keys.read(&full, |metadata| metadata.unsigned(&full)).unwrap_or(0);
-    let window = usize::try_from(window).ok().filter(|&window| window > 0)?;
+    let window = keys.read(&full, |metadata| metadata.unsigned(&full)).filter(|&window| window > 0)?;
+    Some(usize::try_from(window).unwrap_or(usize::MAX))
+}
+
+/// The window, if one is in use. One at least as long as the context never cuts anything off.
+fn window(keys: &mut Keys<'_>, import: &Import, context_len: usize) -> Option<usize> {
+    let window = stated_window(keys)?;
     if import.window == Window::OfRotatedLayers {
         return Some(window.min(context_len));
     }
@@ -295,7 +299,8 @@ pub(super) fn has_others(import: &Import) -> bool {
 }
 
 /// The flags of each layer: by a key, by its tensors, or as built into llama.cpp where files do not
-/// contain them.
+/// contain them. To llama.cpp, layers of a file without a window are all alike, so that none has
+/// the rotary embedding of those with one.
 fn layer_flags(
     keys: &mut Keys<'_>,
     import: &Import,
@@ -303,6 +308,9 @@ fn layer_flags(
     names: &BTreeSet<String>,
 ) -> BTreeMap<&'static str, Vec<bool>> {
     let Some(flag) = import.layers else { return BTreeMap::new() };
+    if import.window == Window::OfLayers && stated_window(keys).is_none() {
+        return BTreeMap::from([(flag.name, vec![false; layers])]);
+    }
     if let Some(stated) = flag.key.and_then(|key| stated_flags(keys, key, layers)) {
         return BTreeMap::from([(flag.name, stated)]);
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::gguf::{GgufTensors, KV_HEADS, LOCAL_THETA, RopeFactors, WINDOW, has_others};
 use super::rope::yarn_attention_factor;
 use super::{AllowedFields, ModelConfig, Rope, RopeScaling, Unsaid};
-use crate::import::{Form, Gguf};
+use crate::import::{Form, Gguf, Window};
 use crate::weights::gguf::{Array, Metadata, Value};
 
 /// The settings in a GGUF file, in addition to the weights and the tokenizer of a model.
@@ -29,7 +29,7 @@ impl ModelConfig {
         let gguf = self.import.gguf.as_ref().ok_or_else(|| unsaid("this architecture"))?;
         let mut metadata = BTreeMap::new();
         let mut put = |key: &str, value: Value| _ = metadata.insert(format!("{}.{key}", gguf.architecture), value);
-        self.put_sizes(gguf, &mut put);
+        self.put_sizes(&mut put);
         self.put_numbers(gguf, &mut put);
         let factors = self.put_scaling(&mut put);
         metadata.insert("general.architecture".to_owned(), Value::String(gguf.architecture.to_owned()));
@@ -46,7 +46,7 @@ impl ModelConfig {
         }
     }
 
-    fn put_sizes(&self, gguf: &Gguf, put: &mut dyn FnMut(&str, Value)) {
+    fn put_sizes(&self, put: &mut dyn FnMut(&str, Value)) {
         for (key, size) in [
             ("block_count", self.layers),
             ("context_length", self.context_len),
@@ -67,8 +67,8 @@ impl ModelConfig {
                 put(key, Value::Bool(set));
             }
         }
-        // A window of the whole context cuts nothing off.
-        let whole = gguf.stated.contains(&WINDOW).then_some(self.context_len);
+        // A window of the whole context cuts nothing off, but without one no layer is of its kind.
+        let whole = (self.import.window == Window::OfLayers).then_some(self.context_len);
         if let Some(window) = self.window.or(whole) {
             put(WINDOW, Value::Unsigned(window as u64));
         }

@@ -187,6 +187,34 @@ fn layers_with_a_window_are_stated_or_follow_from_the_architecture() {
 }
 
 #[test]
+fn a_gemma_3_without_a_window_has_one_rotary_embedding() {
+    let open_with = |window: Option<u32>| {
+        let mut file = GgufBuilder::default();
+        file.text("general.architecture", "gemma3")
+            .u32("gemma3.block_count", 2)
+            .u32("gemma3.context_length", 16)
+            .u32("gemma3.embedding_length", 8)
+            .u32("gemma3.feed_forward_length", 12)
+            .u32("gemma3.attention.head_count", 2)
+            .u32("gemma3.attention.head_count_kv", 1)
+            .u32("gemma3.vocab_size", 6)
+            .f32("gemma3.rope.freq_base", 1e6)
+            .bools("gemma3.attention.sliding_window_pattern", &[1, 0])
+            .f32("gemma3.attention.layer_norm_rms_epsilon", 1e-5);
+        if let Some(window) = window {
+            file.u32("gemma3.attention.sliding_window", window);
+        }
+        let config = open(&file).unwrap().config;
+        (config.window, config.layer_flags["sliding"].clone())
+    };
+    for window in [None, Some(0)] {
+        assert_eq!(open_with(window), (None, vec![false; 2]), "{window:?}");
+    }
+    assert_eq!(open_with(Some(16)), (None, vec![true, false]), "a window of the whole context");
+    assert_eq!(open_with(Some(4)), (Some(4), vec![true, false]));
+}
+
+#[test]
 fn a_window_tells_olmo_3_from_olmo_2() {
     let open_with = |window: Option<u32>| {
         let mut file = GgufBuilder::default();
