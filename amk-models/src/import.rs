@@ -116,6 +116,9 @@ pub struct Gguf {
     /// The number of layers of the only model whose scores are scaled by `hidden_size / heads`
     /// instead of by the head size, which files do not record.
     pub scores_by_width: Option<usize>,
+    /// The number of layers of the only model that has a window where files do not record one, and
+    /// that window.
+    pub unlisted_window: Option<(usize, usize)>,
     /// Keys that a file must have, because llama.cpp's defaults differ from a config's,
     /// or because other files of the architecture are of another kind.
     pub stated: &'static [&'static str],
@@ -477,6 +480,7 @@ impl Gguf {
             pairs: Pairs::Halves,
             names: &[],
             scores_by_width: None,
+            unlisted_window: None,
             stated: &[],
             spaced: None,
             unread: &[],

@@ -147,8 +147,10 @@ impl ModelConfig {
         let mut keys = Keys { metadata, import, gguf, refusals: Vec::new() };
         let config = read(&mut keys, import, tensors);
         for key in gguf.stated {
-            if metadata.get(&keys.full(key)).is_none() {
-                keys.missing(key);
+            match metadata.get(&keys.full(key)) {
+                None => _ = keys.missing(key),
+                Some(Value::Unsigned(0)) if *key == WINDOW => keys.refuse(key, "must be at least 1"),
+                Some(_) => {}
             }
         }
         keys.account_for_the_rest();
@@ -206,7 +208,7 @@ fn read(keys: &mut Keys<'_>, import: &'static Import, tensors: GgufTensors) -> M
     }
     let context_len = keys.size("context_length", MAX_LENGTH).unwrap_or_else(|| keys.missing("context_length"));
     let layers = keys.required_size("block_count");
-    let window = window(keys, import, context_len);
+    let window = window(keys, import, context_len, layers);
     let mut numbers = numbers(keys, import);
     if keys.gguf.scores_by_width == Some(layers) {
         numbers.insert("score_scale", ((hidden_size / heads) as f32).powf(-0.5));
@@ -248,16 +250,20 @@ fn read(keys: &mut Keys<'_>, import: &'static Import, tensors: GgufTensors) -> M
     }
 }
 
-/// The window that a file has, however long it is; llama.cpp takes 0 as none.
-fn stated_window(keys: &mut Keys<'_>) -> Option<usize> {
+/// The window that a file has, however long it is, or that is built into llama.cpp for a model of
+/// so many layers; llama.cpp takes 0 as none.
+fn stated_window(keys: &mut Keys<'_>, layers: usize) -> Option<usize> {
     let full = keys.full(WINDOW);
+    if keys.metadata.get(&full).is_none() {
+        return keys.gguf.unlisted_window.filter(|(of, _)| *of == layers).map(|(_, window)| window);
+    }
     let window = keys.read(&full, |metadata| metadata.unsigned(&full)).filter(|&window| window > 0)?;
     Some(usize::try_from(window).unwrap_or(usize::MAX))
 }
 
 /// The window, if one is in use. One at least as long as the context never cuts anything off.
-fn window(keys: &mut Keys<'_>, import: &Import, context_len: usize) -> Option<usize> {
-    let window = stated_window(keys)?;
+fn window(keys: &mut Keys<'_>, import: &Import, context_len: usize, layers: usize) -> Option<usize> {
+    let window = stated_window(keys, layers)?;
     if import.window == Window::OfRotatedLayers {
         return Some(window.min(context_len));
     }
@@ -308,7 +314,7 @@ fn layer_flags(
     names: &BTreeSet<String>,
 ) -> BTreeMap<&'static str, Vec<bool>> {
     let Some(flag) = import.layers else { return BTreeMap::new() };
-    if import.window == Window::OfLayers && stated_window(keys).is_none() {
+    if import.window == Window::OfLayers && stated_window(keys, layers).is_none() {
         return BTreeMap::from([(flag.name, vec![false; layers])]);
     }
     if let Some(stated) = flag.key.and_then(|key| stated_flags(keys, key, layers)) {

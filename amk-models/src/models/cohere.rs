@@ -11,7 +11,12 @@ pub const IMPORTS: &[Import] = &[Import {
     family: "cohere",
     model_type: "cohere",
     class: "CohereForCausalLM",
-    gguf: Some(Gguf { eps: "attention.layer_norm_epsilon", pairs: Pairs::Neighbours, ..Gguf::of("command-r") }),
+    gguf: Some(Gguf {
+        eps: "attention.layer_norm_epsilon",
+        pairs: Pairs::Neighbours,
+        stated: &["logit_scale"],
+        ..Gguf::of("command-r")
+    }),
     defaults: &[Absent::KV_HEADS],
     eps: ("layer_norm_eps", 1e-5),
     rotation: Rotation { part: None, pairs: Pairs::Neighbours },

@@ -12,7 +12,12 @@ pub const IMPORTS: &[Import] = &[Import {
     family: "cohere2",
     model_type: "cohere2",
     class: "Cohere2ForCausalLM",
-    gguf: Some(Gguf { eps: "attention.layer_norm_epsilon", pairs: Pairs::Neighbours, ..Gguf::of("cohere2") }),
+    gguf: Some(Gguf {
+        eps: "attention.layer_norm_epsilon",
+        pairs: Pairs::Neighbours,
+        stated: &["attention.sliding_window", "logit_scale"],
+        ..Gguf::of("cohere2")
+    }),
     unread: &[
         "_sliding_window_pattern",
         "layer_switch",

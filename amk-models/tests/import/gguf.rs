@@ -112,12 +112,22 @@ fn rotary_factors_become_part_of_the_config() {
 
 #[test]
 fn keys_that_are_left_out_mean_what_they_mean_to_llama_cpp() {
-    for (architecture, key) in [("granite", "attention.scale"), ("gemma2", "attention.sliding_window")] {
+    for (architecture, key) in [
+        ("granite", "attention.scale"),
+        ("gemma2", "attention.sliding_window"),
+        ("command-r", "logit_scale"),
+        ("cohere2", "logit_scale"),
+        ("cohere2", "attention.sliding_window"),
+    ] {
         let mut file = GgufBuilder::default();
         file.text("general.architecture", architecture);
         let error = open(&file).unwrap_err();
         assert!(error.contains(&format!("`{architecture}.{key}`: is missing")), "{error}");
     }
+    let mut file = GgufBuilder::default();
+    let error = open(file.text("general.architecture", "cohere2").u32("cohere2.attention.sliding_window", 0));
+    let expected = "`cohere2.attention.sliding_window` is 0: must be at least 1";
+    assert!(error.unwrap_err().contains(expected));
     assert_eq!(open(&GgufBuilder::tiny_llama()).unwrap().config.rope.theta, 10_000.0);
 }
 
@@ -212,6 +222,30 @@ fn a_gemma_3_without_a_window_has_one_rotary_embedding() {
     }
     assert_eq!(open_with(Some(16)), (None, vec![true, false]), "a window of the whole context");
     assert_eq!(open_with(Some(4)), (Some(4), vec![true, false]));
+}
+
+#[test]
+fn the_larger_exaone_4_has_its_window_without_a_key() {
+    let open_with = |layers: u32, window: Option<u32>| {
+        let mut file = GgufBuilder::default();
+        file.text("general.architecture", "exaone4")
+            .u32("exaone4.block_count", layers)
+            .u32("exaone4.context_length", 8192)
+            .u32("exaone4.embedding_length", 8)
+            .u32("exaone4.feed_forward_length", 12)
+            .u32("exaone4.attention.head_count", 2)
+            .u32("exaone4.attention.head_count_kv", 1)
+            .u32("exaone4.vocab_size", 6)
+            .f32("exaone4.attention.layer_norm_rms_epsilon", 1e-5);
+        if let Some(window) = window {
+            file.u32("exaone4.attention.sliding_window", window);
+        }
+        let config = open(&file).unwrap().config;
+        (config.window, config.layer_flags["sliding"][..4].to_vec())
+    };
+    assert_eq!(open_with(64, None), (Some(4096), vec![true, true, true, false]));
+    assert_eq!(open_with(64, Some(512)).0, Some(512));
+    assert_eq!(open_with(30, None).0, None);
 }
 
 #[test]
