@@ -128,6 +128,9 @@ pub struct Gguf {
     /// Keys that converters write for other models of the architecture or of its class, and that
     /// this one does not use.
     pub unread: &'static [&'static str],
+    /// The tensors of factors of the rotary frequencies that llama.cpp reads; to it, others are
+    /// tensors too many.
+    pub factors: &'static [&'static str],
     /// Keys that must be true or absent, and the feature that is not modelled.
     pub on: &'static [(&'static str, &'static str)],
 }
@@ -409,7 +412,11 @@ impl Import {
         model_type: "llama",
         class: "LlamaForCausalLM",
         inside: None,
-        gguf: Some(Gguf { pairs: Pairs::Neighbours, ..Gguf::of("llama") }),
+        gguf: Some(Gguf {
+            pairs: Pairs::Neighbours,
+            factors: &[Gguf::FACTORS, Gguf::FACTORS_SHORT, Gguf::FACTORS_LONG],
+            ..Gguf::of("llama")
+        }),
         fields: &[],
         unread: &[],
         defaults: &[],
@@ -461,6 +468,13 @@ impl Fixed {
 }
 
 impl Gguf {
+    /// One factor for each rotated pair.
+    pub const FACTORS: &'static str = "rope_freqs.weight";
+    /// Likewise, for short contexts.
+    pub const FACTORS_SHORT: &'static str = "rope_factors_short.weight";
+    /// Likewise, for long contexts.
+    pub const FACTORS_LONG: &'static str = "rope_factors_long.weight";
+
     /// The names of the norms of the outputs of attention and the MLP.
     pub const POST_NORMS: &'static [(&'static str, &'static str)] =
         &[("post_attention_norm", "post_attention_layernorm"), ("post_ffw_norm", "post_feedforward_layernorm")];
@@ -484,6 +498,7 @@ impl Gguf {
             stated: &[],
             spaced: None,
             unread: &[],
+            factors: &[],
             on: &[],
         }
     }

@@ -154,7 +154,7 @@ fn the_text_model_in_a_larger_one_is_written_as_a_model_of_its_own() {
 fn scaled_rotary_frequencies_are_in_a_gguf_file() {
     let llama3 = json!({"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
         "original_max_position_embeddings": 32});
-    let yarn = json!({"rope_type": "yarn", "factor": 2.0, "beta_fast": 16, "attention_factor": 1.25,
+    let yarn = json!({"rope_type": "yarn", "factor": 2.0, "beta_fast": 16,
         "original_max_position_embeddings": 32});
     for scaling in [llama3, yarn] {
         let folder = folder();

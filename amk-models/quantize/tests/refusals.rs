@@ -114,6 +114,19 @@ fn another_form_is_recommended_only_where_there_is_one() {
 }
 
 #[test]
+fn a_rotary_embedding_that_llama_cpp_would_not_read_is_refused() {
+    let folder = folder();
+    let path = folder.path().join("config.json");
+    let mut config: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    config["rope_scaling"] = serde_json::json!({"rope_type": "yarn", "factor": 2.0, "attention_factor": 1.25,
+        "original_max_position_embeddings": 32});
+    std::fs::write(&path, config.to_string()).unwrap();
+    let error = output(&open(folder.path()), FileForm::Gguf, &folder.path().join("new"));
+    let cause = "a GGUF file cannot say the attention factor 1.25 of its `rope_scaling`";
+    assert!(error.contains(cause) && error.ends_with("; write a folder"), "{error}");
+}
+
+#[test]
 fn embeddings_have_a_form_that_the_file_has() {
     let folder = folder();
     let source = open(folder.path());

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 use crate::chat::{ChatTemplate, TokenTexts};
 use crate::config::{AllowedFields, GgufTensors, ModelConfig, RopeFactors};
-use crate::config::{ROPE_FACTORS, ROPE_FACTORS_LONG, ROPE_FACTORS_SHORT};
 use crate::import::Gguf;
 use crate::tokenizer::Tokenizer;
 use crate::weights::gguf::{GgufFile, MAGIC, Metadata, hugging_face_name};
@@ -61,7 +60,7 @@ pub(super) fn open(path: &Path, allowed: &AllowedFields) -> Result<Checkpoint, C
     let generation = GenerationDefaults { eos: config.eos.clone(), ..GenerationDefaults::default() };
     let mut tensors = file.into_tensors(gguf.names)?;
     // Read into the config; no weights of the model.
-    for name in [ROPE_FACTORS, ROPE_FACTORS_SHORT, ROPE_FACTORS_LONG] {
+    for name in [Gguf::FACTORS, Gguf::FACTORS_SHORT, Gguf::FACTORS_LONG] {
         tensors.take(name);
     }
     tensors.arrange(&config, FileForm::Gguf)?;
@@ -92,8 +91,8 @@ fn about_tensors(path: &Path, file: &GgufFile) -> Result<GgufTensors, FormatErro
         }
         found => Ok(found.map(|tensor| tensor.to_f32())),
     };
-    let of_length = (factors(ROPE_FACTORS_SHORT)?, factors(ROPE_FACTORS_LONG)?);
-    let rope_factors = match (factors(ROPE_FACTORS)?, of_length) {
+    let of_length = (factors(Gguf::FACTORS_SHORT)?, factors(Gguf::FACTORS_LONG)?);
+    let rope_factors = match (factors(Gguf::FACTORS)?, of_length) {
         (Some(factors), _) => RopeFactors::One(factors),
         (None, (Some(short), Some(long))) => RopeFactors::ShortAndLong(short, long),
         (None, _) => RopeFactors::None,

@@ -62,11 +62,6 @@ const THETA: f64 = 10_000.0;
 /// The key of the base of the frequencies in layers with a window.
 pub(super) const LOCAL_THETA: &str = "rope.freq_base_swa";
 
-/// The tensors of factors of the rotary frequencies, and of those for short and long contexts.
-pub(crate) const ROPE_FACTORS: &str = "rope_freqs.weight";
-pub(crate) const ROPE_FACTORS_SHORT: &str = "rope_factors_short.weight";
-pub(crate) const ROPE_FACTORS_LONG: &str = "rope_factors_long.weight";
-
 /// Keys of the tokens that end a text, a turn or a message.
 const END_TOKENS: [&str; 3] =
     ["tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"];
@@ -114,9 +109,9 @@ pub(crate) struct GgufTensors {
 pub(crate) enum RopeFactors {
     /// There are none.
     None,
-    /// [`ROPE_FACTORS`].
+    /// [`Gguf::FACTORS`].
     One(Vec<f32>),
-    /// [`ROPE_FACTORS_SHORT`] and [`ROPE_FACTORS_LONG`].
+    /// [`Gguf::FACTORS_SHORT`] and [`Gguf::FACTORS_LONG`].
     ShortAndLong(Vec<f32>, Vec<f32>),
 }
 
@@ -125,8 +120,8 @@ impl RopeFactors {
     pub(super) fn tensors(self) -> Vec<(&'static str, Vec<f32>)> {
         match self {
             Self::None => Vec::new(),
-            Self::One(factors) => vec![(ROPE_FACTORS, factors)],
-            Self::ShortAndLong(short, long) => vec![(ROPE_FACTORS_SHORT, short), (ROPE_FACTORS_LONG, long)],
+            Self::One(factors) => vec![(Gguf::FACTORS, factors)],
+            Self::ShortAndLong(short, long) => vec![(Gguf::FACTORS_SHORT, short), (Gguf::FACTORS_LONG, long)],
         }
     }
 }

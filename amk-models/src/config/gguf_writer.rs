@@ -28,10 +28,20 @@ impl ModelConfig {
         let unsaid = |what: &str| Unsaid { form: "a GGUF file", what: what.to_owned() };
         let gguf = self.import.gguf.as_ref().ok_or_else(|| unsaid("this architecture"))?;
         let mut metadata = BTreeMap::new();
-        let mut put = |key: &str, value: Value| _ = metadata.insert(format!("{}.{key}", gguf.architecture), value);
+        let mut put = |key: &str, value: Value| {
+            let value = match value {
+                // llama.cpp reads no others.
+                Value::Float(value) => Value::Float(f64::from(value as f32)),
+                value => value,
+            };
+            metadata.insert(format!("{}.{key}", gguf.architecture), value);
+        };
         self.put_sizes(&mut put);
         self.put_numbers(gguf, &mut put);
         let factors = self.put_scaling(&mut put);
+        if let Some(what) = self.unread(gguf, &factors) {
+            return Err(unsaid(&what));
+        }
         metadata.insert("general.architecture".to_owned(), Value::String(gguf.architecture.to_owned()));
         metadata.insert("general.type".to_owned(), Value::String("model".to_owned()));
         if let Some(bos) = self.bos {
@@ -123,15 +133,12 @@ impl ModelConfig {
             }
             RopeScaling::Llama3 { .. } => RopeFactors::One(self.rope.factors(self.context_len)),
             RopeScaling::Factors(factors) => RopeFactors::One(factors.clone()),
-            &RopeScaling::Yarn { factor, beta_fast, beta_slow, original_context, attention_factor, .. } => {
+            &RopeScaling::Yarn { factor, beta_fast, beta_slow, original_context, .. } => {
                 named("yarn");
                 put("rope.scaling.factor", Value::Float(factor));
                 put(ORIGINAL, Value::Unsigned(original_context as u64));
                 put("rope.scaling.yarn_beta_fast", Value::Float(beta_fast));
                 put("rope.scaling.yarn_beta_slow", Value::Float(beta_slow));
-                if attention_factor != yarn_attention_factor(factor, 1.0) {
-                    put("rope.scaling.yarn_attn_factor", Value::Float(attention_factor));
-                }
                 RopeFactors::None
             }
             RopeScaling::LongRope { short, long, original_context, attention_factor } => {
@@ -140,6 +147,25 @@ impl ModelConfig {
                 put("rope.scaling.attn_factor", Value::Float(*attention_factor));
                 RopeFactors::ShortAndLong(short.clone(), long.clone())
             }
+        }
+    }
+
+    /// The part of the rotary embedding that a file could say, but that llama.cpp does not read.
+    fn unread(&self, gguf: &Gguf, factors: &RopeFactors) -> Option<String> {
+        let instead = if self.import.names.is_empty() { "; write a folder" } else { "" };
+        let unread = |name: &str| !gguf.factors.contains(&name);
+        match self.rope.scaling {
+            RopeScaling::Yarn { factor, attention_factor, .. }
+                if !nearly(attention_factor, yarn_attention_factor(factor, 1.0)) =>
+            {
+                let what = format!("the attention factor {attention_factor} of its `rope_scaling`");
+                Some(format!("{what}, because llama.cpp computes its own{instead}"))
+            }
+            _ if factors.clone().tensors().iter().any(|(name, _)| unread(name)) => {
+                let what = "the factors of its `rope_scaling`, because llama.cpp reads none in files of";
+                Some(format!("{what} `{}`{instead}", gguf.architecture))
+            }
+            _ => None,
         }
     }
 
@@ -169,7 +195,27 @@ impl ModelConfig {
             scaling => scaling.clone(),
         };
         let said = Self { rope: Rope { scaling, ..self.rope.clone() }, ..self.clone() };
-        said.difference(&read).map(str::to_owned)
+        said.rounded_to(&read).difference(&read).map(str::to_owned)
+    }
+
+    /// This config with the numbers of `read` in place of those that rounding to f32 turns into
+    /// them.
+    fn rounded_to(mut self, read: &Self) -> Self {
+        if nearly_same(&self.rope, &read.rope) {
+            self.rope = read.rope.clone();
+        }
+        if let (Some(own), Some(read)) = (&mut self.local_rope, &read.local_rope)
+            && nearly_same(own, read)
+        {
+            *own = read.clone();
+        }
+        for (path, value) in &mut self.numbers {
+            match read.numbers.get(path) {
+                Some(&read) if nearly((*value).into(), read.into()) => *value = read,
+                _ => {}
+            }
+        }
+        self
     }
 
     /// The first setting in which a config differs. Tokens that end a text are the tokenizer's.
@@ -199,6 +245,52 @@ impl ModelConfig {
     }
 }
 
+/// Whether two numbers are the same up to a rounding to f32, and one of a reciprocal.
+fn nearly(first: f64, second: f64) -> bool {
+    (first - second).abs() <= 2.0 * f64::from(f32::EPSILON) * first.abs()
+}
+
+/// Whether two rotary embeddings have nearly the same numbers.
+fn nearly_same(first: &Rope, second: &Rope) -> bool {
+    let scaling = match (&first.scaling, &second.scaling) {
+        (RopeScaling::Linear { factor: first }, RopeScaling::Linear { factor: second }) => nearly(*first, *second),
+        (
+            &RopeScaling::Yarn { factor, beta_fast, beta_slow, original_context, attention_factor, truncate },
+            &RopeScaling::Yarn {
+                factor: read_factor,
+                beta_fast: read_fast,
+                beta_slow: read_slow,
+                original_context: read_context,
+                attention_factor: read_attention,
+                truncate: read_truncate,
+            },
+        ) => {
+            truncate == read_truncate
+                && nearly(factor, read_factor)
+                && nearly(beta_fast, read_fast)
+                && nearly(beta_slow, read_slow)
+                && nearly(original_context, read_context)
+                && nearly(attention_factor, read_attention)
+        }
+        (
+            RopeScaling::LongRope { short, long, original_context, attention_factor },
+            RopeScaling::LongRope {
+                short: read_short,
+                long: read_long,
+                original_context: read_context,
+                attention_factor: read_attention,
+            },
+        ) => {
+            short == read_short
+                && long == read_long
+                && nearly(*original_context, *read_context)
+                && nearly(*attention_factor, *read_attention)
+        }
+        (first, second) => first == second,
+    };
+    scaling && first.rotary_dims == second.rotary_dims && nearly(first.theta, second.theta)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -225,19 +317,48 @@ mod tests {
         let fp8 = Some(Quantization::Fp8(Fp8 { block: None, activations: false }));
         assert_eq!(write(&ModelConfig { quantization: fp8, ..config("llama") }), Ok(Vec::new()));
         assert_eq!(write(&config("mistral")), Err("a GGUF file cannot say this architecture".to_owned()));
-        let with = |scaling| ModelConfig { rope: Rope { scaling, ..config("qwen3").rope }, ..config("qwen3") };
+        let with = |kind: &str, scaling| ModelConfig { rope: Rope { scaling, ..config(kind).rope }, ..config(kind) };
         let factors = vec![1.0, 2.0, 4.0, 8.0];
-        assert_eq!(write(&with(RopeScaling::Factors(factors.clone()))), Ok(vec![("rope_freqs.weight", factors)]));
-        let yarn = |truncate| RopeScaling::Yarn {
-            factor: 4.0,
+        let scaling = RopeScaling::Factors(factors.clone());
+        assert_eq!(write(&with("llama", scaling.clone())), Ok(vec![("rope_freqs.weight", factors)]));
+        let unread = "the factors of its `rope_scaling`, because llama.cpp reads none in files of `qwen3`";
+        assert_eq!(write(&with("qwen3", scaling)), Err(format!("a GGUF file cannot say {unread}; write a folder")));
+        let yarn = |attention_factor: f64, truncate| RopeScaling::Yarn {
+            factor: 4.1,
             beta_fast: 16.0,
             beta_slow: 2.0,
             original_context: 16.0,
-            attention_factor: 1.25,
+            attention_factor,
             truncate,
         };
-        assert_eq!(write(&with(yarn(true))), Ok(Vec::new()));
-        assert_eq!(write(&with(yarn(false))), Err("a GGUF file cannot say its rotary embedding".to_owned()));
+        let usual = yarn_attention_factor(4.1, 1.0);
+        assert_eq!(write(&with("qwen3", yarn(usual, true))), Ok(Vec::new()));
+        let truncated = write(&with("qwen3", yarn(usual, false)));
+        assert_eq!(truncated, Err("a GGUF file cannot say its rotary embedding".to_owned()));
+        let unread = "the attention factor 1.25 of its `rope_scaling`, because llama.cpp computes its own";
+        let error = write(&with("qwen3", yarn(1.25, true)));
+        assert_eq!(error, Err(format!("a GGUF file cannot say {unread}; write a folder")));
+    }
+
+    #[test]
+    fn all_floats_are_in_f32_and_still_describe_the_model() {
+        let fields = json!({
+            "model_type": "granite", "vocab_size": 32, "hidden_size": 16, "intermediate_size": 24,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "rope_theta": 10_000.1,
+            "max_position_embeddings": 64, "rms_norm_eps": 1e-6, "tie_word_embeddings": true,
+            "embedding_multiplier": 12.3, "residual_multiplier": 0.22, "attention_multiplier": 0.0078,
+            "logits_scaling": 8.3, "rope_scaling": {"rope_type": "linear", "factor": 1.3},
+        });
+        let config = ModelConfig::from_json(Path::new("config.json"), fields.to_string().as_bytes())
+            .unwrap_or_else(|error| panic!("{error}"));
+        let metadata = config.to_gguf(BTreeSet::new()).unwrap_or_else(|error| panic!("{error}")).metadata;
+        for (key, value) in &metadata {
+            if let Value::Float(value) = value {
+                assert_eq!(f64::from(*value as f32), *value, "{key}");
+            }
+        }
+        assert_eq!(metadata["granite.rope.scaling.factor"], Value::Float(f64::from(1.3_f32)));
+        assert_eq!(metadata["granite.logit_scale"], Value::Float(f64::from(8.3_f32)));
     }
 
     #[test]

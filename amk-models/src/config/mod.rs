@@ -24,7 +24,7 @@ use crate::models::imports;
 use std::collections::BTreeMap;
 
 pub(crate) use fields::token_ids;
-pub(crate) use gguf::{GgufTensors, ROPE_FACTORS, ROPE_FACTORS_LONG, ROPE_FACTORS_SHORT, RopeFactors};
+pub(crate) use gguf::{GgufTensors, RopeFactors};
 pub use gguf_writer::GgufSettings;
 pub use known_fields::neutral_fields;
 pub use quantization::{CompressedTensors, Fp8, Gptq, Quantization, Rule, Scheme, Strategy, Target, WeightScheme};

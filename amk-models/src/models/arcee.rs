@@ -11,7 +11,7 @@ pub const IMPORTS: &[Import] = &[Import {
     family: "arcee",
     model_type: "arcee",
     class: "ArceeForCausalLM",
-    gguf: Some(Gguf { pairs: Pairs::Neighbours, ..Gguf::of("arcee") }),
+    gguf: Some(Gguf { pairs: Pairs::Neighbours, factors: &[Gguf::FACTORS], ..Gguf::of("arcee") }),
     defaults: &[Absent::KV_HEADS],
     eps: ("rms_norm_eps", 1e-5),
     activation: Activation::ReluSquared,

@@ -12,7 +12,12 @@ pub const IMPORTS: &[Import] = &[Import {
     family: "exaone4",
     model_type: "exaone4",
     class: "Exaone4ForCausalLM",
-    gguf: Some(Gguf { names: Gguf::POST_NORMS, unlisted_window: Some((64, 4096)), ..Gguf::of("exaone4") }),
+    gguf: Some(Gguf {
+        names: Gguf::POST_NORMS,
+        unlisted_window: Some((64, 4096)),
+        factors: &[Gguf::FACTORS],
+        ..Gguf::of("exaone4")
+    }),
     eps: ("rms_norm_eps", 1e-5),
     window: Window::OfRotatedLayers,
     layers: Some(LayerFlag::sliding(4, Some("sliding_window_pattern"))),

@@ -26,6 +26,7 @@ const GRANITE_3: Import = Import {
             "ssm.state_size",
             "ssm.time_step_rank",
         ],
+        factors: &[Gguf::FACTORS, Gguf::FACTORS_SHORT, Gguf::FACTORS_LONG],
         // llama.cpp's switch for the rotation in this architecture.
         on: &[("rope.scaling.finetuned", "models without positions are not modelled")],
         ..Gguf::of("granite")

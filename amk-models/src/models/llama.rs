@@ -31,6 +31,7 @@ pub const IMPORTS: &[Import] = &[
         gguf: Some(Gguf {
             names: &[("attn_qkv", "self_attn.qkv_proj"), ("ffn_up", "mlp.gate_up_proj")],
             spaced: Some(&["<unk>", "<s>", "<|endoftext|>"]),
+            factors: &[Gguf::FACTORS_SHORT, Gguf::FACTORS_LONG],
             ..Gguf::of("phi3")
         }),
         unread: &["full_attn_mod", "interpolate_factor"],
