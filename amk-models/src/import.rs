@@ -131,6 +131,8 @@ pub struct Gguf {
     /// The tensors of factors of the rotary frequencies that llama.cpp reads; to it, others are
     /// tensors too many.
     pub factors: &'static [&'static str],
+    /// Keys without effect in a file whose layers have a tensor, given by its name below the layer.
+    pub unread_with: &'static [(&'static str, &'static str)],
     /// Keys that must be true or absent, and the feature that is not modelled.
     pub on: &'static [(&'static str, &'static str)],
 }
@@ -499,6 +501,7 @@ impl Gguf {
             spaced: None,
             unread: &[],
             factors: &[],
+            unread_with: &[],
             on: &[],
         }
     }

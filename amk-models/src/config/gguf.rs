@@ -104,6 +104,13 @@ pub(crate) struct GgufTensors {
     pub(crate) names: BTreeSet<String>,
 }
 
+impl GgufTensors {
+    /// Whether the first layer has a tensor, given by its name below the layer.
+    fn first_layer_has(&self, tensor: &str) -> bool {
+        self.names.contains(&format!("model.layers.0.{tensor}"))
+    }
+}
+
 /// Factors of rotary frequencies that are stored as tensors.
 #[derive(Clone)]
 pub(crate) enum RopeFactors {
@@ -139,7 +146,9 @@ impl ModelConfig {
     ) -> Result<Self, ConfigError> {
         let refused = |refusals| ConfigError { path: path.to_owned(), refusals };
         let (import, gguf) = import(metadata).map_err(|refusal| refused(vec![refusal]))?;
-        let mut keys = Keys { metadata, import, gguf, refusals: Vec::new() };
+        let unread = gguf.unread_with.iter().filter(|(_, tensor)| tensors.first_layer_has(tensor));
+        let unread = unread.map(|(key, _)| *key).collect();
+        let mut keys = Keys { metadata, import, gguf, unread, refusals: Vec::new() };
         let config = read(&mut keys, import, tensors);
         for key in gguf.stated {
             match metadata.get(&keys.full(key)) {
@@ -208,7 +217,7 @@ fn read(keys: &mut Keys<'_>, import: &'static Import, tensors: GgufTensors) -> M
     if keys.gguf.scores_by_width == Some(layers) {
         numbers.insert("score_scale", ((hidden_size / heads) as f32).powf(-0.5));
     }
-    let rope = rope(keys, head_dim, context_len, tensors.rope_factors);
+    let rope = rope(keys, head_dim, context_len, tensors.rope_factors.clone());
     let local_theta = import.local.and_then(|_| keys.float(LOCAL_THETA));
     let local = |local: Local| Rope {
         theta: local_theta.or(local.gguf_theta).unwrap_or(rope.theta),
@@ -232,7 +241,7 @@ fn read(keys: &mut Keys<'_>, import: &'static Import, tensors: GgufTensors) -> M
         tied_embeddings: tensors.tied_embeddings,
         sizes: sizes(keys, import),
         numbers,
-        flags: flags(keys, import, &tensors.names),
+        flags: flags(keys, import, &tensors),
         layer_flags: layer_flags(keys, import, layers, &tensors.names),
         window,
         norms_less_one: false,
@@ -348,8 +357,8 @@ fn stated_flags(keys: &mut Keys<'_>, key: &str, layers: usize) -> Option<Vec<boo
 }
 
 /// A flag is set by its key, or without one if the first layer has its tensors.
-fn flags(keys: &mut Keys<'_>, import: &Import, names: &BTreeSet<String>) -> BTreeMap<&'static str, bool> {
-    let has = |tensor: &&str| names.contains(&format!("model.layers.0.{tensor}"));
+fn flags(keys: &mut Keys<'_>, import: &Import, tensors: &GgufTensors) -> BTreeMap<&'static str, bool> {
+    let has = |tensor: &&str| tensors.first_layer_has(tensor);
     let mut flag = |flag: &Flag| match flag.key {
         Some(key) => (flag.path, keys.truth(key).unwrap_or(flag.default)),
         None => (flag.path, flag.tensors.iter().any(has)),
@@ -443,6 +452,8 @@ struct Keys<'a> {
     metadata: &'a Metadata,
     import: &'static Import,
     gguf: &'static Gguf,
+    /// Keys without effect beside the file's tensors.
+    unread: Vec<&'static str>,
     refusals: Vec<Refusal>,
 }
 
@@ -573,7 +584,7 @@ impl Keys<'_> {
         if let Some(reason) = known(self.gguf.on) {
             return if *value == Value::Bool(true) { None } else { refusal(reason) };
         }
-        if MODELLED.contains(&own) || HARMLESS.contains(&own) {
+        if MODELLED.contains(&own) || HARMLESS.contains(&own) || self.unread.contains(&own) {
             return None;
         }
         match known(&MUST_BE_OFF) {

@@ -12,7 +12,12 @@ pub const IMPORTS: &[Import] = &[Import {
     family: "stablelm",
     model_type: "stablelm",
     class: "StableLmForCausalLM",
-    gguf: Some(Gguf { eps: "attention.layer_norm_epsilon", ..Gguf::of("stablelm") }),
+    gguf: Some(Gguf {
+        eps: "attention.layer_norm_epsilon",
+        // Converters write true for a config without the field; llama.cpp asks for the norm.
+        unread_with: &[("use_parallel_residual", "post_attention_layernorm.weight")],
+        ..Gguf::of("stablelm")
+    }),
     eps: ("layer_norm_eps", 1e-5),
     rotation: Rotation { part: Some(0.25), pairs: Pairs::Halves },
     flags: &[Flag { path: "qkv_bias", field: "use_qkv_bias", default: false, key: None, tensors: QKV_BIASES }],

@@ -249,6 +249,23 @@ fn the_larger_exaone_4_has_its_window_without_a_key() {
 }
 
 #[test]
+fn a_stablelm_is_sequential_if_it_has_two_norms() {
+    const KEY: &str = "stablelm.use_parallel_residual";
+    let refused = |parallel: u8, norms: &[&str]| {
+        let mut file = GgufBuilder::default();
+        file.text("general.architecture", "stablelm").bool(KEY, parallel);
+        for norm in norms {
+            file.f32_tensor(norm, &[8], &[1.0; 8]);
+        }
+        // Everything else is missing.
+        open(&file).unwrap_err().contains(KEY)
+    };
+    let norms = ["blk.0.attn_norm.weight", "blk.0.ffn_norm.weight"];
+    assert!(!refused(1, &norms) && !refused(0, &norms));
+    assert!(refused(1, &norms[..1]));
+}
+
+#[test]
 fn a_window_tells_olmo_3_from_olmo_2() {
     let open_with = |window: Option<u32>| {
         let mut file = GgufBuilder::default();
