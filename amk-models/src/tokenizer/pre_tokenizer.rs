@@ -99,18 +99,18 @@ pub(super) fn pre_tokenizer(name: &str) -> Option<PreTokenizer> {
     let plain = |cut| PreTokenizer { cut, nfc: false, ignore_merges: false, adds_bos: false };
     let whole = |cut| PreTokenizer { ignore_merges: true, ..plain(cut) };
     Some(match name {
-        "gpt-2" => plain(bytes(true)),
+        "gpt-2" | "phi-2" | "exaone4" | "olmo" => plain(bytes(true)),
         "smollm" | "starcoder" | "refact" => plain(digits()),
         "command-r" => PreTokenizer { nfc: true, ..plain(digits()) },
-        "qwen2" | "deepseek-r1-qwen" => PreTokenizer { nfc: true, ..plain(split(QWEN2)?) },
+        "qwen2" | "deepseek-r1-qwen" | "megrez" => PreTokenizer { nfc: true, ..plain(split(QWEN2)?) },
         "stablelm2" => plain(split(QWEN2)?),
-        "llama-bpe" | "llama3" | "llama-v3" | "falcon3" | "lfm2" => {
+        "llama-bpe" | "llama3" | "llama-v3" | "falcon3" | "lfm2" | "pixtral" => {
             PreTokenizer { adds_bos: true, ..whole(split(LLAMA3)?) }
         }
         "dbrx" | "chatglm-bpe" => plain(split(LLAMA3)?),
         "glm4" => whole(split(LLAMA3)?),
         "tekken" => PreTokenizer { adds_bos: true, ..whole(split(TEKKEN)?) },
-        "gpt-4o" => plain(split(GPT_4O)?),
+        "gpt-4o" | "llama4" => plain(split(GPT_4O)?),
         "seed-coder" => plain(split(SEED_CODER)?),
         "deepseek-coder" => plain(splits(&DEEPSEEK_CODER)?),
         "deepseek-llm" => plain(splits(&DEEPSEEK_LLM)?),
@@ -134,19 +134,23 @@ mod tests {
     #[test]
     fn every_name_cuts_text_as_its_models_do() {
         let cuts = |name: &str| pieces(name, "AnOther's 1234!\n").join("|");
-        for name in ["llama-bpe", "llama3", "llama-v3", "falcon3", "lfm2", "dbrx", "chatglm-bpe", "glm4"] {
+        for name in ["llama-bpe", "llama3", "llama-v3", "falcon3", "lfm2", "pixtral", "dbrx", "chatglm-bpe", "glm4"] {
             assert_eq!(cuts(name), "AnOther|'s|Ġ|123|4|!Ċ", "{name}");
         }
-        for name in ["qwen2", "deepseek-r1-qwen", "stablelm2"] {
+        for name in ["qwen2", "deepseek-r1-qwen", "megrez", "stablelm2"] {
             assert_eq!(cuts(name), "AnOther|'s|Ġ|1|2|3|4|!Ċ", "{name}");
         }
         for name in ["smollm", "starcoder", "refact", "command-r"] {
             assert_eq!(cuts(name), "AnOther|'s|Ġ|1|2|3|4|!|Ċ", "{name}");
         }
-        assert_eq!(cuts("gpt-2"), "AnOther|'s|Ġ1234|!|Ċ");
+        for name in ["gpt-2", "phi-2", "exaone4", "olmo"] {
+            assert_eq!(cuts(name), "AnOther|'s|Ġ1234|!|Ċ", "{name}");
+        }
         assert_eq!(cuts("seed-coder"), "AnOther|'s|Ġ|1|2|3|4|!|Ċ");
         assert_eq!(cuts("tekken"), "An|Other|'s|Ġ|1|2|3|4|!Ċ");
-        assert_eq!(cuts("gpt-4o"), "An|Other's|Ġ|123|4|!Ċ");
+        for name in ["gpt-4o", "llama4"] {
+            assert_eq!(cuts(name), "An|Other's|Ġ|123|4|!Ċ", "{name}");
+        }
         assert_eq!(cuts("deepseek-coder"), "AnOther|'|s|Ġ|1|2|3|4|!|Ċ");
         assert_eq!(cuts("deepseek-llm"), "AnOther|'|s|Ġ|1234|!|Ċ");
         assert_eq!(pieces("deepseek-coder", "x + 一 ").join("|"), "x|Ġ+|Ġ|ä¸Ģ|Ġ");
@@ -157,7 +161,9 @@ mod tests {
     #[test]
     fn names_that_cut_alike_differ_in_merges_and_the_start_token() {
         let of = |name: &str| pre_tokenizer(name).map(|method| (method.ignore_merges, method.adds_bos, method.nfc));
-        assert_eq!(of("lfm2"), of("llama-bpe"));
+        for name in ["lfm2", "pixtral"] {
+            assert_eq!(of(name), of("llama-bpe"), "{name}");
+        }
         assert_eq!(of("glm4"), Some((true, false, false)));
         assert_eq!(of("dbrx"), Some((false, false, false)));
         assert_eq!(of("tekken"), Some((true, true, false)));
