@@ -229,15 +229,26 @@ impl StoredTensor {
         out
     }
 
-    /// Whether all rows have the same bytes as in another tensor of the same shape and encoding.
+    /// Whether all rows have the same values as in another tensor of the same shape: the same
+    /// bytes, where both are stored alike.
     pub(super) fn has_the_rows_of(&self, other: &Self) -> bool {
-        match (self.mapped(), other.mapped()) {
-            (Some(own), Some(other)) => own.bytes() == other.bytes(),
-            _ => {
-                let decoded = self.stored_type.encoding().is_some();
-                decoded && (0..self.rows()).all(|row| self.row_bytes(row) == other.row_bytes(row))
-            }
+        let alike = self.stored_type == other.stored_type && self.column_order == other.column_order;
+        if let (true, Some(own), Some(other)) = (alike, self.mapped(), other.mapped()) {
+            return own.bytes() == other.bytes();
         }
+        if self.stored_type.encoding().is_none() || other.stored_type.encoding().is_none() {
+            return false;
+        }
+        if alike {
+            return (0..self.rows()).all(|row| self.row_bytes(row) == other.row_bytes(row));
+        }
+        let (mut first, mut second) = (vec![0.0; self.row_len()], vec![0.0; self.row_len()]);
+        self.rows() == other.rows()
+            && (0..self.rows()).all(|row| {
+                self.decode_rows(row..row + 1, &mut first);
+                other.decode_rows(row..row + 1, &mut second);
+                first == second
+            })
     }
 
     /// The bytes of all rows in the model's row order, with their columns in the stored order.

@@ -151,7 +151,7 @@ impl TensorSet {
     }
 
     /// Accounts for a duplicate of `original` that some exporters write, such as `lm_head.weight`
-    /// for a tied embedding: it may be absent, but if it is present it must hold the same bytes.
+    /// for a tied embedding: it may be absent, but if it is present it must hold the same values.
     ///
     /// # Errors
     /// [`TensorError::Missing`] if there is no `original`, [`TensorError::NotADuplicate`] if the
@@ -159,11 +159,7 @@ impl TensorSet {
     pub fn claim_duplicate(&mut self, name: &str, original: &str) -> Result<(), TensorError> {
         let Some(duplicate) = self.tensors.get(name) else { return Ok(()) };
         let source = self.tensors.get(original).ok_or_else(|| self.missing(original))?;
-        let equal = duplicate.shape == source.shape
-            && duplicate.stored_type == source.stored_type
-            && duplicate.column_order == source.column_order
-            && duplicate.has_the_rows_of(source);
-        if !equal {
+        if duplicate.shape != source.shape || !duplicate.has_the_rows_of(source) {
             return Err(TensorError::NotADuplicate { name: name.to_owned(), original: original.to_owned() });
         }
         self.claimed.insert(name.to_owned());

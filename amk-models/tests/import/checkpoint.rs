@@ -228,6 +228,25 @@ fn a_repeated_tied_output_must_be_equal() {
 }
 
 #[test]
+fn a_repeated_tied_output_may_be_stored_in_another_type() {
+    let head = |last: f32| {
+        folder(|tensors| {
+            let (_, shape, bytes) = tensors[0].1.clone();
+            let elements = bytes.len() / 4;
+            let halves: Vec<u8> = (0..elements).flat_map(|i| (i as u16 * 0x80).to_le_bytes()).collect();
+            // A bf16 is the upper half of an f32.
+            let mut floats: Vec<f32> = (0..elements).map(|i| f32::from_bits((i as u32 * 0x80) << 16)).collect();
+            floats[elements - 1] += last;
+            let floats = floats.into_iter().flat_map(f32::to_le_bytes).collect();
+            tensors[0].1 = ("BF16", shape.clone(), halves);
+            tensors.push(("lm_head.weight".to_owned(), ("F32", shape, floats)));
+        })
+    };
+    open_and_claim(&head(0.0)).unwrap();
+    assert!(matches!(open_and_claim(&head(1.0)), Err(TensorError::NotADuplicate { .. })));
+}
+
+#[test]
 fn an_index_cannot_lead_out_of_the_folder() {
     let folder = folder(|_| ());
     let model = folder.path().join("model.safetensors");
