@@ -17,7 +17,8 @@ pub struct Import {
     pub gguf: Option<Gguf>,
     /// Other names of fields, with the usual ones. If a config has both, these take precedence.
     pub fields: &'static [(&'static str, &'static str)],
-    /// Fields of published configs that the class does not read.
+    /// Fields of published configs that the class does not read; a usual name here is one that it
+    /// reads only under its other name.
     pub unread: &'static [&'static str],
     /// Sizes that configs may omit, with their values in that case.
     pub defaults: &'static [(&'static str, Absent)],

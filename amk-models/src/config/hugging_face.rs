@@ -79,6 +79,9 @@ fn spell_usually(fields: &mut Fields, import: &Import) {
         }
     }
     for (other, usual) in import.fields {
+        if import.unread.contains(usual) {
+            fields.take(usual);
+        }
         if let Some(value) = fields.take(other) {
             fields.put(usual, value);
         }
@@ -127,7 +130,7 @@ fn read(fields: &mut Fields, import: &'static Import) -> ModelConfig {
         hidden_size,
         layers,
         heads,
-        kv_heads: kv_heads(fields, heads),
+        kv_heads: kv_heads(fields, import, heads),
         head_dim,
         ffn_size: ffn_size(fields, import),
         context_len,
@@ -280,12 +283,18 @@ fn check_class(fields: &mut Fields, import: &Import) {
 
 /// transformers treats null as one key and value head per query head. Classes have different
 /// defaults for an absent field; a kind of checkpoint whose configs omit it states its own.
-fn kv_heads(fields: &mut Fields, heads: usize) -> usize {
+fn kv_heads(fields: &mut Fields, import: &Import, heads: usize) -> usize {
     const FIELD: &str = "num_key_value_heads";
     if fields.peek(FIELD).is_none() {
         fields.refuse(FIELD, &Value::Null, "is missing");
     }
-    fields.size(FIELD, MAX_DIMENSION).unwrap_or(heads)
+    let kv_heads = fields.size(FIELD, MAX_DIMENSION).unwrap_or(heads);
+    // The parts of each head are stored together.
+    if kv_heads != heads && import.fused.iter().any(|fused| fused.by_head) {
+        let reason = format!("models of this architecture have as many key heads as query heads, {heads}");
+        fields.refuse(FIELD, &kv_heads.into(), reason);
+    }
+    kv_heads
 }
 
 fn head_dim(fields: &mut Fields, import: &Import, hidden_size: usize, heads: usize) -> usize {

@@ -19,6 +19,7 @@ pub const IMPORTS: &[Import] = &[Import {
         ..Gguf::of("gptneox")
     }),
     fields: &[("rotary_emb_base", "rope_theta"), ("rotary_pct", "partial_rotary_factor")],
+    unread: &["partial_rotary_factor"],
     defaults: &[Absent::KV_HEADS],
     eps: ("layer_norm_eps", 1e-5),
     activation: Activation::Gelu,

@@ -298,6 +298,13 @@ fn gpt_neox_has_its_own_names_of_fields_and_a_flag_of_its_residual() {
     assert!(!config("gpt_neox_sequential", json!({})).flags["parallel"]);
     assert_eq!(config("gpt_neox", json!({"rotary_pct": 0.5, "rotary_emb_base": 500})).rope.theta, 500.0);
     assert_eq!(config("gpt_neox_sequential", json!({"rotary_pct": null})).rope.rotary_dims, 4);
+    let other_name = json!({"rotary_pct": null, "partial_rotary_factor": 0.5});
+    assert_eq!(config("gpt_neox", other_name).rope.rotary_dims, 4, "it is not read by its usual name");
+    assert_eq!(config("gpt_neox", json!({"rotary_pct": 0.5, "partial_rotary_factor": 0.25})).rope.rotary_dims, 8);
+    let parameters = json!({"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5});
+    let inside = json!({"rotary_pct": null, "rotary_emb_base": null, "rope_parameters": parameters});
+    assert_eq!(config("gpt_neox", inside).rope.rotary_dims, 8);
+    refused("gpt_neox", json!({"num_key_value_heads": 2}), "num_key_value_heads", "as many key heads as query heads, 4");
     refused("gpt_neox", json!({"attention_bias": false}), "attention_bias", "biases");
 }
 
