@@ -2,7 +2,6 @@
 
 use crate::config::{ModelConfig, Rope, RopeFrequencies};
 use crate::head;
-use crate::import::Activation;
 use crate::models;
 use crate::random::Random;
 use crate::rounding::RoundedSource;
@@ -207,16 +206,6 @@ pub struct Model {
 /// The reasons why a checkpoint cannot become a model.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
-    /// The model's function computes another activation.
-    #[error("the activation `{}` is not modelled by `{family}`, which computes `{}`", .found.name(), .computed.name())]
-    Activation {
-        /// The model.
-        family: &'static str,
-        /// The model's activation.
-        computed: Activation,
-        /// The checkpoint's activation.
-        found: Activation,
-    },
     /// The requested context is longer than the model's, or none.
     #[error(
         "a context of {asked} positions is outside 1..={limit}, what the model was made for; ask for at most {limit}"
@@ -298,10 +287,6 @@ impl Model {
     fn from(mut source: CheckpointSource<'_>, inputs: Inputs, output: Output) -> Result<Self, ModelError> {
         let (config, context) = (source.config, source.context);
         let family = Family::of(config);
-        let (computed, found) = (config.import.activation, config.activation);
-        if computed != found {
-            return Err(ModelError::Activation { family: family.name, computed, found });
-        }
         if context == 0 || context > config.context_len {
             return Err(ModelError::Context { asked: context, limit: config.context_len });
         }

@@ -41,8 +41,8 @@ fn another_activation_is_told_by_its_name_and_the_model() {
     let model = tiny_llama();
     let config = model.path().join("config.json");
     let other = std::fs::read_to_string(&config).unwrap().replace("\"silu\"", "\"gelu\"");
-    std::fs::write(config, other).unwrap();
-    let path = model.path().display();
-    let expected = format!("{path}: the activation `gelu` is not modelled by `llama`, which computes `silu`");
+    std::fs::write(&config, other).unwrap();
+    let path = config.display();
+    let expected = format!("{path}: `hidden_act` is \"gelu\": this activation is not modelled for `llama`; `silu` is");
     assert_eq!(error(&model), expected);
 }

@@ -237,7 +237,6 @@ fn read(keys: &mut Keys<'_>, import: &'static Import, tensors: GgufTensors) -> M
         ffn_size: keys.required_size("feed_forward_length"),
         context_len,
         norm_eps: eps.unwrap_or_else(|| keys.missing(keys.gguf.eps) as f64) as f32,
-        activation: import.activation,
         tied_embeddings: tensors.tied_embeddings,
         sizes: sizes(keys, import),
         numbers,

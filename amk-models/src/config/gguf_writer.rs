@@ -237,7 +237,6 @@ impl ModelConfig {
             (self.numbers == other.numbers, "its multipliers and caps"),
             (self.flags == other.flags, "which of its tensors are optional"),
             (self.sizes == other.sizes, "its sizes"),
-            (self.activation == other.activation, "its activation"),
             (self.tied_embeddings == other.tied_embeddings, "whether its embeddings are tied"),
             (neutral(self) == neutral(other), "all of its settings"),
         ];

@@ -122,6 +122,7 @@ fn read(fields: &mut Fields, import: &'static Import) -> ModelConfig {
     let layer_flags = layer_flags(fields, import, layers);
     let window = window(fields, import, context_len);
     check_fixed(fields, import);
+    check_activation(fields, import);
     let (eps, default_eps) = import.eps;
     let (rope, local_rope) = ropes(fields, import, head_dim, context_len);
     ModelConfig {
@@ -135,7 +136,6 @@ fn read(fields: &mut Fields, import: &'static Import) -> ModelConfig {
         ffn_size: ffn_size(fields, import),
         context_len,
         norm_eps: fields.number(eps).unwrap_or(default_eps) as f32,
-        activation: activation(fields, import),
         tied_embeddings: fields.truth("tie_word_embeddings").unwrap_or(import.tied),
         sizes: sizes(fields, import),
         numbers: numbers(fields, import),
@@ -337,26 +337,26 @@ fn window(fields: &mut Fields, import: &Import, context_len: usize) -> Option<us
     (in_use < context_len).then_some(in_use)
 }
 
-fn activation(fields: &mut Fields, import: &Import) -> Activation {
+/// Refuses another activation than that of the page.
+fn check_activation(fields: &mut Fields, import: &Import) {
     const FIELD: &str = "hidden_act";
     if import.activation_field != FIELD {
         // transformers reads only the other field.
         fields.take(FIELD);
     }
-    let Some(name) = fields.text(import.activation_field) else { return import.activation };
-    if let Some((_, meant)) = import.activation_names.iter().find(|(known, _)| name == *known) {
-        return *meant;
-    }
-    match name.as_str() {
-        "silu" | "swish" => Activation::Silu,
-        "gelu" => Activation::Gelu,
-        "gelu_pytorch_tanh" | "gelu_new" | "gelu_fast" => Activation::GeluTanh,
-        "relu2" => Activation::ReluSquared,
-        _ => {
-            let reason = format!("this activation is not modelled; `{}` is", import.activation.name());
-            fields.refuse(import.activation_field, &name.into(), reason);
-            import.activation
-        }
+    let Some(name) = fields.text(import.activation_field) else { return };
+    let own = import.activation_names.iter().find(|(known, _)| name == *known).map(|(_, meant)| *meant);
+    let meant = own.or(match name.as_str() {
+        "silu" | "swish" => Some(Activation::Silu),
+        "gelu" => Some(Activation::Gelu),
+        "gelu_pytorch_tanh" | "gelu_new" | "gelu_fast" => Some(Activation::GeluTanh),
+        "relu2" => Some(Activation::ReluSquared),
+        _ => None,
+    });
+    if meant != Some(import.activation) {
+        let (model_type, modelled) = (import.model_type, import.activation.name());
+        let reason = format!("this activation is not modelled for `{model_type}`; `{modelled}` is");
+        fields.refuse(import.activation_field, &name.into(), reason);
     }
 }
 

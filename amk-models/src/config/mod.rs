@@ -19,7 +19,7 @@ mod refusal;
 mod rope;
 mod writer;
 
-use crate::import::{Activation, Flag, Import, LayerFlag};
+use crate::import::{Flag, Import, LayerFlag};
 use crate::models::imports;
 use std::collections::BTreeMap;
 
@@ -61,8 +61,6 @@ pub struct ModelConfig {
     pub context_len: usize,
     /// Epsilon of every norm.
     pub norm_eps: f32,
-    /// Activation of the feed-forward network.
-    pub activation: Activation,
     /// Whether the output projection is the embedding table.
     pub tied_embeddings: bool,
     /// Dims that only this page has, by name.

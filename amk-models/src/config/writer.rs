@@ -30,7 +30,7 @@ impl ModelConfig {
         let mut put = |field: &str, value: Value| _ = fields.insert(field.to_owned(), value);
         put("dtype", dtype.into());
         put(self.import.eps.0, shortest(self.norm_eps));
-        put(self.import.activation_field, self.activation.name().into());
+        put(self.import.activation_field, self.import.activation.name().into());
         put("tie_word_embeddings", self.tied_embeddings.into());
         put("bos_token_id", self.bos.into());
         match self.eos[..] {

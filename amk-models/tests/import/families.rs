@@ -4,8 +4,6 @@ use std::path::Path;
 
 use amk_models::checkpoint::Checkpoint;
 use amk_models::config::{ConfigError, ModelConfig, RopeScaling};
-use amk_models::import::Activation;
-use amk_models::model::{Model, WeightFormat};
 use serde_json::{Value, json};
 
 use super::support::{TestTensor, golden, safetensors_file};
@@ -204,7 +202,7 @@ fn stablelms_without_a_sequential_residual_are_refused() {
 #[test]
 fn phi_and_cohere_with_norms_of_queries_and_keys_are_refused() {
     let phi = read(&changed("phi", json!({"num_key_value_heads": null, "partial_rotary_factor": null}))).unwrap();
-    assert_eq!((phi.kv_heads, phi.rope.rotary_dims, phi.activation), (4, 8, Activation::GeluTanh));
+    assert_eq!((phi.kv_heads, phi.rope.rotary_dims), (4, 8));
     refused("phi", json!({"qk_layernorm": true}), "qk_layernorm", "normalisation");
     let cohere = read(&changed("cohere", json!({"logit_scale": null}))).unwrap();
     assert_eq!((cohere.numbers["logit_scale"], cohere.rope.theta), (0.0625, 500_000.0));
@@ -215,7 +213,7 @@ fn phi_and_cohere_with_norms_of_queries_and_keys_are_refused() {
 #[test]
 fn starcoder2_has_gelu_and_all_biases() {
     let config = read(&changed("starcoder2", json!({"tie_word_embeddings": null}))).unwrap();
-    assert!(config.tied_embeddings && config.activation == Activation::GeluTanh);
+    assert!(config.tied_embeddings);
     refused("starcoder2", json!({"use_bias": false}), "use_bias", "biases on all projections");
     assert_eq!(config.window, None, "it holds the context");
     assert_eq!(read(&changed("starcoder2", json!({"sliding_window": 128}))).unwrap().window, Some(128));
@@ -234,12 +232,17 @@ fn glms_without_biases_are_refused() {
 
 #[test]
 fn another_activation_than_the_pages_is_refused() {
-    for (name, activation) in [("glm4", "gelu"), ("starcoder2", "silu")] {
-        let config = read(&changed(name, json!({"hidden_act": activation}))).unwrap();
-        let tensors = Checkpoint::open(&golden("families").join(name)).unwrap().tensors;
-        let error = Model::load(&config, tensors, 8, WeightFormat::Native, &mut |_| {}).err().unwrap().to_string();
-        assert!(error.contains("is not modelled by"), "{error}");
+    for (name, field, activation, modelled) in [
+        ("glm4", "hidden_act", "gelu", "`glm4`; `silu` is"),
+        ("starcoder2", "hidden_act", "silu", "`starcoder2`; `gelu_pytorch_tanh` is"),
+        ("gemma3", "hidden_activation", "gelu", "`gemma3_text`; `gelu_pytorch_tanh` is"),
+        ("gpt_neox", "hidden_act", "gelu_fast", "`gpt_neox`; `gelu` is"),
+    ] {
+        refused(name, json!({field: activation}), field, &format!("not modelled for {modelled}"));
+        let error = read(&changed(name, json!({field: activation}))).unwrap_err().to_string();
+        assert!(error.contains(&format!("`{field}` is \"{activation}\"")), "{error}");
     }
+    assert!(read(&changed("starcoder2", json!({"hidden_act": "gelu_fast"}))).is_ok());
 }
 
 #[test]
@@ -293,7 +296,7 @@ fn gpt_neox_has_its_own_names_of_fields_and_a_flag_of_its_residual() {
     let config = |name: &str, fields: Value| read(&changed(name, fields)).unwrap();
     let given = config("gpt_neox", json!({}));
     assert_eq!((given.rope.theta, given.rope.rotary_dims, given.head_dim, given.kv_heads), (1e4, 4, 16, 4));
-    assert_eq!((given.activation, given.flags["parallel"]), (Activation::Gelu, true));
+    assert!(given.flags["parallel"]);
     assert!(config("gpt_neox", json!({"use_parallel_residual": null})).flags["parallel"]);
     assert!(!config("gpt_neox_sequential", json!({})).flags["parallel"]);
     assert_eq!(config("gpt_neox", json!({"rotary_pct": 0.5, "rotary_emb_base": 500})).rope.theta, 500.0);
@@ -304,7 +307,12 @@ fn gpt_neox_has_its_own_names_of_fields_and_a_flag_of_its_residual() {
     let parameters = json!({"rope_type": "default", "rope_theta": 500.0, "partial_rotary_factor": 0.5});
     let inside = json!({"rotary_pct": null, "rotary_emb_base": null, "rope_parameters": parameters});
     assert_eq!(config("gpt_neox", inside).rope.rotary_dims, 8);
-    refused("gpt_neox", json!({"num_key_value_heads": 2}), "num_key_value_heads", "as many key heads as query heads, 4");
+    refused(
+        "gpt_neox",
+        json!({"num_key_value_heads": 2}),
+        "num_key_value_heads",
+        "as many key heads as query heads, 4",
+    );
     refused("gpt_neox", json!({"attention_bias": false}), "attention_bias", "biases");
 }
 
@@ -345,7 +353,6 @@ fn what_is_off_in_gemma_is_refused_unless_the_page_has_it_off() {
     assert_eq!((config.rope.theta, config.local().theta), (1e6, 1e4));
     assert_eq!(config.rope.scaling, RopeScaling::Linear { factor: 8.0 });
     assert_eq!(config.local().scaling, RopeScaling::Default);
-    assert_eq!(config.activation, Activation::GeluTanh);
     refused("gemma3", json!({"attn_logit_softcapping": 50.0}), "attn_logit_softcapping", "soft-capping");
     refused("gemma3", json!({"use_bidirectional_attention": true}), "use_bidirectional_attention", "later");
     let mut without = changed("gemma2", json!({}));
