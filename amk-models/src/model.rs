@@ -576,7 +576,7 @@ fn advice(left: usize) -> String {
 }
 
 fn bad_block(tensor: &StoredTensor, error: &BlockError) -> String {
-    format!("tensor `{}`: {error}", tensor.name())
+    format!("tensor `{}`: {error}", tensor.name_in_file())
 }
 
 #[cfg(test)]
@@ -593,6 +593,7 @@ mod tests {
         let file = Arc::new(MappedFile::open(&path).unwrap());
         StoredTensor {
             name: "x".to_owned(),
+            written: None,
             stored_type: StoredType::Encoded(encoding),
             shape: shape.to_vec(),
             rows: RowSource::File(Extent { file, range: 0..bytes.len() }),

@@ -37,7 +37,7 @@ impl Rest {
     /// When the form of file does not have the encoding, or a row is not whole blocks.
     pub fn encoding(&self, tensor: &StoredTensor) -> Result<&'static Encoding, QuantizeError> {
         let own = tensor.stored_type().encoding().ok_or_else(|| QuantizeError::Unreadable {
-            tensor: tensor.name().to_owned(),
+            tensor: tensor.name_in_file().to_owned(),
             found: tensor.stored_type().to_string(),
         })?;
         if tensor.shape().len() < 2 || is_taps(tensor) {
@@ -51,12 +51,12 @@ impl Rest {
         let encoding = self.ends.unwrap_or(if has(own) { own } else { &BF16 });
         if !has(encoding) {
             let form = self.form_name();
-            return Err(QuantizeError::NotInFile { form, tensor: tensor.name().to_owned(), encoding });
+            return Err(QuantizeError::NotInFile { form, tensor: tensor.name_in_file().to_owned(), encoding });
         }
         match tensor.row_len().is_multiple_of(encoding.block) {
             true => Ok(encoding),
             false => Err(QuantizeError::NotWhole {
-                tensor: tensor.name().to_owned(),
+                tensor: tensor.name_in_file().to_owned(),
                 row: tensor.row_len(),
                 encodings: vec![encoding],
                 fits: None,
@@ -96,11 +96,11 @@ pub fn convert_rest(set: &TensorSet, rest: Rest, quantized: &mut Quantized) -> R
             .ok_or(QuantizeError::UnknownEncoding { name: encoding.name.to_owned(), known: Vec::new() })?;
         let encoded = tensor.to_encoding(encoding, encode);
         let (bytes, deviation) =
-            encoded.map_err(|error| QuantizeError::Block { tensor: tensor.name().to_owned(), error })?;
+            encoded.map_err(|error| QuantizeError::Block { tensor: tensor.name_in_file().to_owned(), error })?;
         let weight = Weight::from_vec(encoding, tensor.shape(), bytes);
         let weight = weight.map_err(|_| QuantizeError::NotInFile {
             form: form_name(rest.form),
-            tensor: tensor.name().to_owned(),
+            tensor: tensor.name_in_file().to_owned(),
             encoding,
         })?;
         quantized.deviations.entry(crate::quantize::kind(tensor.name())).or_default().merge(deviation);

@@ -186,7 +186,7 @@ fn rounded(job: &Job, method: Method) -> impl Iterator<Item = Result<(&Task, Wei
         };
         let exact = task.tensor.to_f32();
         if let Err(error) = task.tensor.all_finite(&exact, 0) {
-            return Some(Err(QuantizeError::Block { tensor: task.tensor.name().to_owned(), error }));
+            return Some(Err(QuantizeError::Block { tensor: task.tensor.name_in_file().to_owned(), error }));
         }
         let (weight, deviation) = round(task, exact, &rounding)?;
         Some(Ok((task, weight, deviation)))

@@ -76,7 +76,7 @@ impl Recipe {
         let row = tensor.row_len();
         let found = self.to.iter().find(|encoding| row.is_multiple_of(encoding.block));
         let encoding = found.ok_or_else(|| QuantizeError::NotWhole {
-            tensor: tensor.name().to_owned(),
+            tensor: tensor.name_in_file().to_owned(),
             row,
             encodings: self.to.clone(),
             fits: self.similar(row),

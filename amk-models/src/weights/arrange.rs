@@ -98,6 +98,6 @@ fn rows_of(config: &ModelConfig, rows: Rows) -> usize {
 }
 
 fn bad(tensor: &StoredTensor, reason: String) -> FormatError {
-    let cause = FormatCause::BadTensor { name: tensor.name().to_owned(), reason };
+    let cause = FormatCause::BadTensor { name: tensor.name_in_file().to_owned(), reason };
     tensor.rows.place().error(cause)
 }

@@ -115,6 +115,7 @@ fn tensor(
     };
     Ok(StoredTensor {
         name,
+        written: None,
         stored_type,
         shape: info.shape.iter().map(|&dim| dim as usize).collect(),
         rows: if info.dtype == DOUBLES { RowSource::Doubles(extent) } else { RowSource::File(extent) },

@@ -18,6 +18,8 @@ const PARALLEL_ELEMENTS: usize = 1 << 20;
 #[derive(Clone, Debug)]
 pub struct StoredTensor {
     pub(crate) name: String,
+    /// The name in the file, if different.
+    pub(crate) written: Option<Arc<str>>,
     pub(crate) stored_type: StoredType,
     pub(crate) shape: Vec<usize>,
     pub(crate) rows: RowSource,
@@ -107,6 +109,11 @@ impl StoredTensor {
         &self.name
     }
 
+    /// Its name in the file, for messages. Several tensors have one if they are stacked there.
+    pub fn name_in_file(&self) -> &str {
+        self.written.as_deref().unwrap_or(&self.name)
+    }
+
     /// How its elements are written.
     pub fn stored_type(&self) -> StoredType {
         self.stored_type
@@ -177,7 +184,7 @@ impl StoredTensor {
 
     /// The error that there is another tensor of its name.
     pub(crate) fn duplicate(&self) -> FormatError {
-        self.rows.place().error(FormatCause::Duplicate { what: "tensor", name: self.name.clone() })
+        self.rows.place().error(FormatCause::Duplicate { what: "tensor", name: self.name_in_file().to_owned() })
     }
 
     /// Bytes of a stored row, whatever is in them.

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use super::gguf::gguf_name;
 use super::{StoredTensor, StoredType};
 use amk::ir::text::Shown;
 
@@ -20,6 +21,8 @@ pub struct TensorSet {
     claimed: BTreeSet<String>,
     /// The beginning of all names that the files leave out.
     pub(crate) without_prefix: Option<&'static str>,
+    /// The names of a layer's tensors that differ from the usual ones, if these are of a GGUF file.
+    pub(super) gguf_names: Option<&'static [(&'static str, &'static str)]>,
     /// Whether the file may have biases of zeros for projections that have no bias.
     pub(crate) spare_biases: bool,
 }
@@ -30,15 +33,15 @@ pub enum TensorError {
     /// The layout names a tensor that the checkpoint does not have.
     #[error("tensor `{name}` is missing{}", looked_for(written.as_ref()))]
     Missing {
-        /// Its name.
+        /// Its name in the file.
         name: String,
-        /// Its name in the files, if different.
+        /// Its name in the files of a decoder alone, if they are of one.
         written: Option<String>,
     },
     /// A tensor's shape differs from the layout's.
     #[error("tensor `{name}` has shape {found:?}, the config says {expected:?}")]
     Shape {
-        /// Its name.
+        /// Its name in the file.
         name: String,
         /// The layout's shape.
         expected: Vec<usize>,
@@ -48,7 +51,7 @@ pub enum TensorError {
     /// A tensor is stored in a type that is not a weight, or that is not decoded.
     #[error("tensor `{name}` is stored as {found}, which cannot be read as a weight")]
     Encoding {
-        /// Its name.
+        /// Its name in the file.
         name: String,
         /// How it is stored.
         found: StoredType,
@@ -56,13 +59,13 @@ pub enum TensorError {
     /// The checkpoint has tensors that the model does not use.
     #[error("{} the model does not use: {}", count(names.len()), listed(names))]
     Unused {
-        /// Their names, sorted.
+        /// Their names in the file, sorted.
         names: Vec<String>,
     },
     /// A tensor that must repeat another one differs from it.
     #[error("the config ties `{name}` to `{original}`, but the checkpoint stores different values for them")]
     NotADuplicate {
-        /// The repetition.
+        /// The repetition, by its name in the file.
         name: String,
         /// The tensor that it must equal.
         original: String,
@@ -138,13 +141,13 @@ impl TensorSet {
         let tensor = self.tensors.get(name).ok_or_else(|| self.missing(name))?;
         if tensor.shape != shape {
             return Err(TensorError::Shape {
-                name: name.to_owned(),
+                name: tensor.name_in_file().to_owned(),
                 expected: shape.to_vec(),
                 found: tensor.shape.clone(),
             });
         }
         if tensor.stored_type.encoding().is_none() {
-            return Err(TensorError::Encoding { name: name.to_owned(), found: tensor.stored_type });
+            return Err(TensorError::Encoding { name: tensor.name_in_file().to_owned(), found: tensor.stored_type });
         }
         self.claimed.insert(name.to_owned());
         Ok(tensor.clone())
@@ -160,7 +163,8 @@ impl TensorSet {
         let Some(duplicate) = self.tensors.get(name) else { return Ok(()) };
         let source = self.tensors.get(original).ok_or_else(|| self.missing(original))?;
         if duplicate.shape != source.shape || !duplicate.has_the_rows_of(source) {
-            return Err(TensorError::NotADuplicate { name: name.to_owned(), original: original.to_owned() });
+            let [name, original] = [duplicate, source].map(|tensor| tensor.name_in_file().to_owned());
+            return Err(TensorError::NotADuplicate { name, original });
         }
         self.claimed.insert(name.to_owned());
         Ok(())
@@ -168,7 +172,8 @@ impl TensorSet {
 
     fn missing(&self, name: &str) -> TensorError {
         let written = self.without_prefix.and_then(|prefix| name.strip_prefix(prefix)).map(str::to_owned);
-        TensorError::Missing { name: name.to_owned(), written }
+        let in_file = self.gguf_names.and_then(|own| gguf_name(name, own));
+        TensorError::Missing { name: in_file.unwrap_or_else(|| name.to_owned()), written }
     }
 
     /// Removes the biases of zeros that GPTQ folders may have for projections without a bias, given
@@ -187,7 +192,8 @@ impl TensorSet {
     pub fn finish(mut self) -> Result<(), TensorError> {
         let claimed = std::mem::take(&mut self.claimed);
         self.remove_spare(&claimed);
-        let names: Vec<_> = self.tensors.into_keys().filter(|name| !claimed.contains(name)).collect();
-        if names.is_empty() { Ok(()) } else { Err(TensorError::Unused { names }) }
+        let unused = self.tensors.values().filter(|tensor| !claimed.contains(&tensor.name));
+        let names: BTreeSet<_> = unused.map(|tensor| tensor.name_in_file().to_owned()).collect();
+        if names.is_empty() { Ok(()) } else { Err(TensorError::Unused { names: names.into_iter().collect() }) }
     }
 }

@@ -457,6 +457,28 @@ fn an_unknown_tensor_is_left_over() {
 }
 
 #[test]
+fn tensors_are_told_by_their_names_in_the_file() {
+    let error = |change: &dyn Fn(&mut GgufBuilder), claim: &str, shape: &[usize]| {
+        let mut file = GgufBuilder::tiny_llama();
+        change(&mut file);
+        let mut checkpoint = open(&file).unwrap();
+        for (name, shape) in layout(&checkpoint.config) {
+            checkpoint.tensors.claim(&name, &shape).unwrap();
+        }
+        let claimed = checkpoint.tensors.claim(claim, shape).err();
+        claimed.or_else(|| checkpoint.tensors.finish().err()).unwrap().to_string()
+    };
+    const Q: &str = "model.layers.0.self_attn.q_proj";
+    let norm = "model.norm.weight";
+    let bias = |file: &mut GgufBuilder| _ = file.f32_tensor("blk.0.attn_q.bias", &[8], &[0.0; 8]);
+    assert_eq!(error(&bias, norm, &[8]), "a tensor the model does not use: `blk.0.attn_q.bias`");
+    assert_eq!(error(&|_| (), &format!("{Q}.bias"), &[8]), "tensor `blk.0.attn_q.bias` is missing");
+    let misshaped = error(&|_| (), &format!("{Q}.weight"), &[9, 8]);
+    assert_eq!(misshaped, "tensor `blk.0.attn_q.weight` has shape [8, 8], the config says [9, 8]");
+    refused(|file| file.f32_tensor("blk.1.attn_q.weight", &[8, 6], &[0.0; 48]), "tensor `blk.1.attn_q.weight`: 6 rows");
+}
+
+#[test]
 fn wrong_headers_are_refused() {
     let file = GgufBuilder::tiny_llama().build();
     let with = |at: usize, bytes: &[u8]| {

@@ -116,6 +116,7 @@ impl TensorInfo {
         match extent {
             Ok((start, end)) => Ok(StoredTensor {
                 name,
+                written: None,
                 stored_type,
                 shape: shape.into_iter().map(|dim| dim as usize).collect(),
                 rows: RowSource::File(Extent { file: Arc::clone(file), range: start as usize..end as usize }),

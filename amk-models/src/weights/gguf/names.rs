@@ -67,10 +67,12 @@ impl GgufFile {
     /// # Errors
     /// [`FormatCause::Duplicate`](super::super::FormatCause::Duplicate) when two tensors get the same
     /// name.
-    pub fn into_tensors(self, own: &[(&'static str, &'static str)]) -> Result<TensorSet, FormatError> {
+    pub fn into_tensors(self, own: &'static [(&'static str, &'static str)]) -> Result<TensorSet, FormatError> {
         let mut set = TensorSet::default();
+        set.gguf_names = Some(own);
         for mut tensor in self.tensors {
-            tensor.name = hugging_face_name(&tensor.name, own);
+            let name = hugging_face_name(&tensor.name, own);
+            tensor.written = Some(std::mem::replace(&mut tensor.name, name).into());
             set.insert(tensor).map_err(|tensor| tensor.duplicate())?;
         }
         Ok(set)

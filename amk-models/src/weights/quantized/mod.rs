@@ -176,6 +176,7 @@ fn insert_matrix(
 ) -> Result<(), FormatError> {
     let tensor = StoredTensor {
         name: format!("{module}.weight"),
+        written: None,
         stored_type: StoredType::Encoded(encoding),
         shape: shape.to_vec(),
         rows: RowSource::Quantized { matrix: Arc::new(matrix), first: 0 },
