@@ -189,7 +189,9 @@ fn import(metadata: &Metadata) -> Result<(&'static Import, &'static Gguf), Refus
     const KEY: &str = "general.architecture";
     let found = metadata.get(KEY).ok_or_else(|| Refusal::new(KEY, "", "is missing"))?;
     let known = || imports().filter_map(|import| Some((import, import.gguf.as_ref()?)));
-    let has = |gguf: &Gguf, key: &str| metadata.get(&format!("{}.{key}", gguf.architecture)).is_some();
+    // To llama.cpp, a window of 0 is none.
+    let is_set = |value: &Value| *value != Value::Unsigned(0);
+    let has = |gguf: &Gguf, key: &str| metadata.get(&format!("{}.{key}", gguf.architecture)).is_some_and(is_set);
     let of_architecture = known().filter(|(_, gguf)| metadata.is_text(KEY, gguf.architecture));
     let stated = |gguf: &Gguf| gguf.stated.iter().all(|key| has(gguf, key)).then_some(gguf.stated.len());
     of_architecture.max_by_key(|(_, gguf)| stated(gguf)).ok_or_else(|| {

@@ -284,6 +284,7 @@ fn a_window_tells_olmo_3_from_olmo_2() {
         open(&file).unwrap().config
     };
     assert_eq!(open_with(None).family(), "olmo2");
+    assert_eq!(open_with(Some(0)).family(), "olmo2");
     let config = open_with(Some(4));
     assert_eq!((config.family(), config.window), ("olmo3", Some(4)));
     assert_eq!(config.layer_flags["sliding"], [true, true, true, false]);
