@@ -193,8 +193,9 @@ template <class T, int DEPTH> static void multiply(u32 tiles, const std::vector<
         T::template load<DEPTH>(a, place_of<T>(unit, tiles, first), first, lane_now, count);
         for (u32 j = 0; j < DEPTH && j < count; j++) inputs[j] = four(x, tiles, 4 * set + lane_now / 8, first + j, lane_now % 8 * 4);
         for (int j = 0; j < DEPTH; j++) T::prepare(inputs[j], sums[j]);
-        products[(8 * unit + lane_now / 4) * 8 + 4 * set + lane_now % 4] +=
-            T::template product<DEPTH>(a, [&](int j) { return inputs[j]; }, [&](int j) { return sums[j]; });
+        float product = T::template product<DEPTH>(a, [&](int j) { return inputs[j]; }, [&](int j) { return sums[j]; });
+        if constexpr (T::DECODES) product *= T::UP;
+        products[(8 * unit + lane_now / 4) * 8 + 4 * set + lane_now % 4] += product;
     });
 }
 template <class T> static Fragment lifted(const Fragment& x, bool odd) {
@@ -218,12 +219,12 @@ template <class T, int DEPTH> static void multiply_both(u32 tiles, const std::ve
                 inputs[j][n] = {lifted<T>(four(x, tiles, of, first + j, 4 * quad), false), lifted<T>(four(x, tiles, of, first + j, 16 + 4 * quad), true)};
         }
         T::prepare(inputs, sums);
-        float4 y[2];
-        T::template products<DEPTH, 2>(a, b, inputs, sums, y);
+        const typename T::template UnitProducts<DEPTH, 2> both(a, b, inputs, sums);
         for (u32 n = 0; n < 2; n++) {
+            const float4 y = both.shares(a, b, sums, n);
             float *const of_row = &(n ? others : products)[row * 8], *const next = of_row + 64;
             const u32 one = (2 * quad + n) % 8, two = (2 * quad + 1 + n) % 8;
-            of_row[one] += T::UP * y[n].x, of_row[two] += T::UP * y[n].y, next[one] += T::UP * y[n].z, next[two] += T::UP * y[n].w;
+            of_row[one] += T::UP * y.x, of_row[two] += T::UP * y.y, next[one] += T::UP * y.z, next[two] += T::UP * y.w;
         }
     });
     if (memcmp(products.data(), others.data(), 4 * products.size())) exit(printf("the products of a vector depend on its column\n"));

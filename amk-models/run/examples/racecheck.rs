@@ -1,7 +1,11 @@
 //! A few steps of a decoder with few layers, for compute-sanitizer:
 //!
 //!     compute-sanitizer --tool racecheck --racecheck-report hazard \
-//!         racecheck MODEL.INSTANCE [LAYERS] [CONTEXT] [STEPS] [POSITION,..] [ROWS] [arrivals]
+//!         racecheck MODEL.INSTANCE [LAYERS] [CONTEXT] [STEPS] [POSITION,..] [ROWS] [ENCODING] \
+//!         [DIM=VALUE ..] [arrivals]
+//!
+//! Weights are in bf16 unless an encoding is named, `Q4_0` or `int8:128` for example. A smaller
+//! vocabulary, as by `VOCAB=2048`, saves most of the time.
 //!
 //! With ROWS, instead of one row from each position, a sequence runs a prompt of STEPS steps of
 //! that many rows, and another sequence runs one token in each of them. Warps wait where they would
@@ -9,9 +13,11 @@
 //! `arrivals` they only arrive.
 
 use amk::Token;
+use amk::encoding::{BF16, Encoding};
 use amk::ir::schedule::{PartialSchedule, RowSchedule};
 use amk::rows::PAGE;
 use amk::session::Session;
+use amk::tensor::Inputs;
 use amk_cuda::{RowsVm, RunOptions, Vm, VmOptions};
 use amk_models::model::{Model, find_instance};
 use anyhow::Result;
@@ -27,9 +33,13 @@ fn main() -> Result<()> {
     let rest: Vec<_> = args.collect();
     let rows = rest.iter().find_map(|arg| arg.parse::<u32>().ok());
     let no_arrivals = !rest.iter().any(|arg| arg == "arrivals");
+    let encoding = rest.iter().find_map(|arg| Encoding::find(arg)).unwrap_or(&BF16);
     let (family, mut instance) = find_instance(&name)?;
     instance.dims.insert("LAYERS".into(), layers);
-    let model = Model::random(family, &instance, context, &amk::encoding::BF16, amk::tensor::Inputs::F32)?;
+    for (dim, value) in rest.iter().filter_map(|arg| arg.split_once('=')) {
+        instance.dims.insert(dim.into(), value.parse()?);
+    }
+    let model = Model::random(family, &instance, context, encoding, Inputs::F32)?;
     let options = VmOptions { no_arrivals, ..VmOptions::default() };
     match rows {
         Some(rows) => run_rows(&model, options, steps, rows),

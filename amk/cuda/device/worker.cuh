@@ -185,13 +185,13 @@ struct Worker {
     // shared address.
     AMK_DEVICE u32 acquire(u32 ahead = 0) {
         const Timed timed(starved);
-        const bool wraps = slot + ahead >= AMK_SLOTS;
+        const bool wraps = ahead && slot + ahead >= AMK_SLOTS;
         const u32 at = slot + ahead - (wraps ? AMK_SLOTS : 0);
         while (!all(barrier_passed(full + 8 * at, parity ^ wraps)))
             if (any(stalled(s, warp, FAULT_RING_FULL, step(), task, at, 0))) break;
         return data + at * AMK_SLOT_BYTES;
     }
-    // Releases the current slot: this warp has its values in registers.
+    // Releases the current slot. This warp has loaded its values: arriving is ordered behind that.
     AMK_DEVICE void release() {
         barrier_arrive(full + 8 * (AMK_SLOTS + slot)); // each lane for its own reads
         if (++slot == AMK_SLOTS) slot = 0, parity ^= 1;

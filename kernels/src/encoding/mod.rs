@@ -126,7 +126,7 @@ pub trait Coded: 'static {
     const SCALES: usize;
     /// Bytes of them that belong to each group alone.
     const OWN: usize = 0;
-    /// The places of the bits of a lane's eight codes, for 4-bit codes: masks, and how far the
+    /// The places of the bits of a lane's word of codes, of 4 or 8 bits: masks, and how far the
     /// masked bits are rotated left. `CodedTile` in C++ defines the order of codes before that.
     const MOVED: &'static [(u32, u32)] = &[(u32::MAX, 0)];
     /// Whether an element is a code, less a number, times one scale of its group. Then four warps

@@ -107,9 +107,8 @@ template <int DEPTH, bool EVEN, class T> struct Pass {
     AMK_DEVICE void load(const Worker& w, T (&tiles)[DEPTH], const typename T::Place& from) const {
         T::template load<DEPTH>(tiles, from, w.warp * DEPTH, w.lane, EVEN ? DEPTH : mine);
     }
-    // Releases the slot, and goes on to the first block of the next one, `by` bytes behind it.
+    // Goes on to the first block of the next slot, from a block `by` bytes behind a slot's first.
     AMK_DEVICE void next_slot(Worker& w, u32 by) {
-        w.release();
         w.acquire();
         const u32 one = w.slot ? AMK_SLOT_BYTES : AMK_SLOT_BYTES - AMK_SLOTS * AMK_SLOT_BYTES;
         at.advance(one - by);
@@ -133,63 +132,71 @@ template <int DEPTH, bool EVEN, class T> struct Pass {
     }
 };
 
-// The blocks of a pass one by one. The next one is in registers.
+// The blocks of a pass one by one. The next one is in registers: a slot is released when its last
+// block has been loaded, so that copies into it are on their way during products, and while inputs
+// are awaited.
 template <int DEPTH, bool EVEN, class T> struct Blocks : Pass<DEPTH, EVEN, T> {
-    T a[DEPTH]; // this warp's tiles of a block, zeros past its end
+    T a[DEPTH];      // this warp's tiles of a block, zeros past its end
+    u32 left, units; // blocks of the slot and of the pass from this one on
 
-    AMK_DEVICE void begin(Worker& w, const Group& group, u32 tiles, u32) {
+    AMK_DEVICE void begin(Worker& w, const Group& group, u32 tiles, u32 its_units) {
 #if AMK_SUMS
         this->further = group.g.is_sum();
 #endif
-        begin_with(w, tiles, group.units > 1 ? GemvCut::blocks(tiles, T::BYTES) : 1, group.named);
+        begin_with(w, tiles, group.units > 1 ? GemvCut::blocks(tiles, T::BYTES) : 1, group.named,
+                   its_units);
     }
-    AMK_DEVICE void begin_with(Worker& w, u32 tiles, u32 slot, u32 named) {
+    AMK_DEVICE void begin_with(Worker& w, u32 tiles, u32 slot, u32 named, u32 its_units) {
 #pragma unroll
         for (int j = 0; j < DEPTH; j++)
             if (!EVEN) a[j] = T();
         Pass<DEPTH, EVEN, T>::begin_with(w, tiles, slot, named);
-        load(w);
+        left = this->slot, units = its_units;
+        take(w);
     }
-    AMK_DEVICE void load(const Worker& w) { Pass<DEPTH, EVEN, T>::load(w, a, this->at); }
-    // Goes on to the next block of the slot.
-    AMK_DEVICE void next(const Worker& w) { this->at.advance(this->bytes), load(w); }
-    AMK_DEVICE void next_slot(Worker& w) {
-        Pass<DEPTH, EVEN, T>::next_slot(w, (this->slot - 1) * this->bytes), load(w);
+    AMK_DEVICE void take(Worker& w) {
+        this->load(w, a, this->at);
+        if (any(left == 1 || units == 1)) w.release();
+    }
+    // Goes on to the next block.
+    AMK_DEVICE void next(Worker& w) {
+        units--;
+        if (--left)
+            this->at.advance(this->bytes);
+        else
+            left = this->slot, this->next_slot(w, (this->slot - 1) * this->bytes);
+        take(w);
     }
     // Multiplies by the fragments into this warp's partials.
-    template <bool FIRST>
-    AMK_DEVICE void times(Worker& w, const Inputs<DEPTH, T>& inputs, u32 units) {
-        u32 to = this->partial, left = this->slot; // of this slot
+    template <bool FIRST> AMK_DEVICE void times(Worker& w, const Inputs<DEPTH, T>& inputs) {
+        u32 to = this->partial;
         const auto product = [&] {
             float y = this->product(a, inputs);
-            if constexpr (T::APART) {
+            if constexpr (T::APART)
                 y += __shfl_xor_sync(~0u, y, 1), y += __shfl_xor_sync(~0u, y, 2);
-                y *= T::UP;
-            }
+            if constexpr (T::DECODES) y *= T::UP;
             return y;
         };
 #pragma unroll 1
-        for (; --units; to += AMK_UNIT * 4) {
+        for (; units > 1; to += AMK_UNIT * 4) {
             const float y = product();
-            if (--left)
-                next(w);
-            else
-                left = this->slot, next_slot(w);
+            next(w);
             this->template keep<FIRST>(to, y, this->has_sum(w));
         }
-        this->template keep<FIRST>(to, product(), this->has_sum(w)); // no next block to load
-        w.release();
+        this->template keep<FIRST>(to, product(), this->has_sum(w));
     }
 };
 
 // The blocks of a pass, COUNT of a slot at once or what is left of it: the instructions of one fill
-// the waits of others, and fewer of them go from block to block. The next ones are in registers.
+// the waits of others, and fewer of them go from block to block. The next ones are in registers,
+// and slots are released as by `Blocks`.
 template <int DEPTH, bool EVEN, class T, int COUNT> struct SlotBlocks : Pass<DEPTH, EVEN, T> {
     using Base = Pass<DEPTH, EVEN, T>;
     T a[COUNT][DEPTH];
-    u32 count, left; // of the current blocks; of the slot from them on
+    u32 count;       // of the current blocks
+    u32 left, units; // blocks of the slot and of the pass from them on
 
-    AMK_DEVICE void begin(Worker& w, const Group& group, u32 tiles, u32 units) {
+    AMK_DEVICE void begin(Worker& w, const Group& group, u32 tiles, u32 its_units) {
         Base::begin_with(w, tiles, EVEN ? 0 : blocks_of(tiles), group.named);
         if (EVEN) this->slot = blocks_of(WHOLE), this->bytes = WHOLE * T::BYTES; // constants
 #pragma unroll
@@ -197,68 +204,75 @@ template <int DEPTH, bool EVEN, class T, int COUNT> struct SlotBlocks : Pass<DEP
 #pragma unroll
             for (int j = 0; j < DEPTH; j++)
                 if (!EVEN) a[i][j] = T();
-        left = this->slot;
-        load(w, units);
+        left = this->slot, units = its_units;
+        take(w);
     }
     static constexpr u32 WHOLE = DEPTH * AMK_WARPS; // tiles of a block of all warps' tiles
     AMK_DEVICE static u32 blocks_of(u32 tiles) {
         return tiles == WHOLE ? AMK_SLOT_BYTES / (WHOLE * T::BYTES)
                               : GemvCut::blocks(tiles, T::BYTES);
     }
-    AMK_DEVICE void load(const Worker& w, u32 units) {
-        count = min(min(units, left), COUNT);
+    // Whether the blocks are a slot. Then all its places are loaded: behind the last unit they have
+    // old data, whose products are not stored. Conditions would take more instructions.
+    static constexpr bool WHOLE_SLOTS = EVEN && AMK_SLOT_BYTES / (WHOLE * T::BYTES) == (u32)COUNT;
+
+    AMK_DEVICE void take(Worker& w) {
+        count = WHOLE_SLOTS ? COUNT : min(min(units, left), COUNT);
         typename T::Place from = this->at;
 #pragma unroll
         for (u32 i = 0; i < COUNT; i++, from.advance(this->bytes))
-            if (i < count) Base::load(w, a[i], from);
+            if (WHOLE_SLOTS || i < count) Base::load(w, a[i], from);
+        if (WHOLE_SLOTS || any(count == left || count == units)) w.release();
     }
-    template <bool FIRST>
-    AMK_DEVICE void times(Worker& w, const Inputs<DEPTH, T>& inputs, u32 units) {
-        u32 to = this->partial;
+    AMK_DEVICE void next(Worker& w) {
+        if (WHOLE_SLOTS)
+            this->next_slot(w, 0);
+        else if (left -= count)
+            this->at.advance(count * this->bytes);
+        else
+            this->next_slot(w, (this->slot - count) * this->bytes), left = this->slot;
+        take(w);
+    }
+    template <bool FIRST> AMK_DEVICE void times(Worker& w, const Inputs<DEPTH, T>& inputs) {
+        u32 own = w.lane & 3; // of a lane: the block whose sums it stores
+        asm volatile("" : "+r"(own));
+        u32 to = this->partial + own * (AMK_UNIT * 4);
 #pragma unroll 1
         for (;;) {
             float y[COUNT] = {};
 #pragma unroll
             for (u32 i = 0; i < COUNT; i += 2) {
                 // Blocks between two branches wait together: one for nothing costs less.
-                if (i > 0 && !any(i < count)) continue;
+                if (i > 0 && !any(i < (WHOLE_SLOTS ? units : count))) continue;
                 y[i] = this->product(a[i], inputs);
                 if (i + 1 < COUNT) y[i + 1] = this->product(a[i + 1], inputs);
             }
-            const u32 ready = count;
-            units -= ready;
-            if (units) {
-                if (left -= ready)
-                    this->at.advance(ready * this->bytes);
-                else
-                    this->next_slot(w, (this->slot - ready) * this->bytes), left = this->slot;
-                load(w, units);
-            }
-            store<FIRST>(w, to, y, ready);
-            if (!units) break;
+            const u32 ready = count, here = units;
+            const bool ends = here <= ready;
+            if (!ends) units -= ready, next(w);
+            const u32 stored = WHOLE_SLOTS && COUNT == 4 ? here : min(here, ready);
+            Base::template keep<FIRST>(to, own_sum(y, own) * T::UP, own < stored);
+            if (ends) break;
             to += ready * (AMK_UNIT * 4);
         }
-        w.release();
     }
-    // Stores or adds the sums of the first `ready` blocks.
-    template <bool FIRST>
-    AMK_DEVICE void store(const Worker& w, u32 to, const float (&y)[COUNT], u32 ready) const {
+    // The sum of block `own`.
+    AMK_DEVICE static float own_sum(const float (&y)[COUNT], u32 own) {
+        const bool odd = own & 1, upper = own & 2;
         if constexpr (T::APART) {
-            // Lanes that are 1 and 2 apart add up, and lane l has block l % 4 in the end.
-            const u32 own = w.lane & 3;
-            float sum = of_pair<0>(y, own & 1);
+            // Lanes that are 1 and 2 apart add up.
+            const float sum = of_pair<0>(y, odd);
             if constexpr (COUNT > 2) {
-                const float others = of_pair<2>(y, own & 1);
-                const bool upper = own & 2;
-                sum = (upper ? others : sum) + __shfl_xor_sync(~0u, upper ? sum : others, 2);
+                const float others = of_pair<2>(y, odd);
+                return (upper ? others : sum) + __shfl_xor_sync(~0u, upper ? sum : others, 2);
             } else
-                sum += __shfl_xor_sync(~0u, sum, 2);
-            Base::template keep<FIRST>(to + own * AMK_UNIT * 4, sum * T::UP, own < ready);
-        } else {
-#pragma unroll
-            for (u32 i = 0; i < COUNT; i++)
-                Base::template keep<FIRST>(to + i * AMK_UNIT * 4, y[i],
-                                           i < ready && this->has_sum(w));
+                return sum + __shfl_xor_sync(~0u, sum, 2);
+        } else { // all lanes of a row have its sums
+            const float sum = odd ? y[1] : y[0];
+            if constexpr (COUNT > 2)
+                return upper ? (odd ? y[COUNT - 1] : y[2]) : sum;
+            else
+                return sum;
         }
     }
     // Adds up the sums of two lanes, of block FIRST for the even one and of the next for the other.
@@ -291,11 +305,11 @@ AMK_DEVICE void multiply_whole(Worker& w, Group& group, P& input) {
     Inputs<DEPTH, T> inputs[PASSES];
 #pragma unroll
     for (int pass = 0; pass < PASSES; pass++) inputs[pass].take(w, x + pass * LOADS);
-    blocks.template times<true>(w, inputs[0], group.units);
+    blocks.template times<true>(w, inputs[0]);
 #pragma unroll
     for (int pass = 1; pass < PASSES; pass++) {
         blocks.begin(w, group, tiles - early, group.units);
-        blocks.template times<false>(w, inputs[pass], group.units);
+        blocks.template times<false>(w, inputs[pass]);
     }
 }
 
@@ -311,14 +325,14 @@ AMK_DEVICE void multiply_held(Worker& w, Group& group, P& input) {
     input.fragments(w, group.g, x, group.squares);
     Inputs<DEPTH, T> inputs;
     inputs.take(w, x);
-    blocks.template times<true>(w, inputs, group.units);
+    blocks.template times<true>(w, inputs);
 #pragma unroll 1
     for (u32 pass = 1; pass < PASSES; pass++) {
 #pragma unroll
         for (int i = 0; i + 1 < PASSES; i++) x[i] = x[i + 1];
         blocks.begin(w, group, cut.count(pass), group.units);
         inputs.take(w, x);
-        blocks.template times<false>(w, inputs, group.units);
+        blocks.template times<false>(w, inputs);
     }
 }
 
@@ -342,9 +356,9 @@ AMK_DEVICE void multiply_long(Worker& w, const Record& r, Group& group, P& input
         if (pass + 1 < end)
             input.template issue<EVEN>(w, r, group.g, cut.first(pass + 1) + w.warp * DEPTH, DEPTH);
         if (pass == first)
-            blocks.template times<true>(w, inputs, units);
+            blocks.template times<true>(w, inputs);
         else
-            blocks.template times<false>(w, inputs, units);
+            blocks.template times<false>(w, inputs);
     }
 }
 

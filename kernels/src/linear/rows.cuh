@@ -69,12 +69,16 @@ AMK_DEVICE const Elem* row_input(const Worker& w, const Record& r, const GemvSha
 // of a row of each set. Rows and tiles that there are not are zeros.
 struct RowInputs {
     uint2 v[AMK_MOST][SETS], gamma[AMK_MOST];
-    const Elem* row[INPUTS_AHEAD ? SETS : 1]; // see `from`
+    u32 row[INPUTS_AHEAD ? SETS : 1]; // see `from`
 
     AMK_DEVICE RowInputs(const Worker& w, const Record& r, const GemvShape& g) {
         forget<AMK_MOST>();
 #pragma unroll
-        for (u32 set = 0; INPUTS_AHEAD && set < SETS; set++) row[set] = find(w, r, g, set);
+        for (u32 set = 0; INPUTS_AHEAD && set < SETS; set++)
+            row[set] = (find(w, r, g, set) - base(w, g)) / 4;
+    }
+    AMK_DEVICE static const Elem* base(const Worker& w, const GemvShape& g) {
+        return g.input == IN_PACKETS ? (const Elem*)w.words(0, 0) : w.p.embedding;
     }
     // A lane's row of a set, from its first column on. For rows that there are not, the first row
     // is as good as any.
@@ -83,10 +87,10 @@ struct RowInputs {
         const u32 row = 4 * set + (w.lane >> 3);
         return row_input(w, r, g, row < w.p.row_count ? row : 0) + 4 * (w.lane & 7);
     }
-    // The same, which registers have if they have room.
+    // The same, which registers have if they have room: as an index of four elements.
     AMK_DEVICE const Elem* from(const Worker& w, const Record& r, const GemvShape& g,
                                 u32 set) const {
-        return INPUTS_AHEAD ? row[set] : find(w, r, g, set);
+        return INPUTS_AHEAD ? base(w, g) + (u64)row[set] * 4 : find(w, r, g, set);
     }
     // As for rows that there are not, and without a norm.
     template <int DEPTH> AMK_DEVICE void forget() {
@@ -238,7 +242,7 @@ struct RowProducts : Blocks<DEPTH, EVEN, T> {
 
     // Before the inputs: the first block may have arrived already.
     AMK_DEVICE void begin(Worker& w, const RowPass& pass) {
-        this->begin_with(w, pass.tiles, pass.slot, T::named(w.lane));
+        this->begin_with(w, pass.tiles, pass.slot, T::named(w.lane), pass.units);
     }
     AMK_DEVICE void take(const Worker& w, const RowInputs& input) {
 #pragma unroll
@@ -254,45 +258,46 @@ struct RowProducts : Blocks<DEPTH, EVEN, T> {
             for (u32 set = 0; set < SETS; set++) T::prepare(x[j][set], sums[j][set]);
     }
     AMK_DEVICE void multiply(Worker& w, const RowPass& pass) {
-        u32 to = sums_address(w), left = this->slot;
+        u32 to = sums_address(w);
 #pragma unroll 1
-        for (u32 unit = 0; unit < pass.units; unit++, to += AMK_WARPS * UNIT_SUMS) {
+        for (;; to += AMK_WARPS * UNIT_SUMS) {
             float y[SETS];
 #pragma unroll
             for (u32 set = 0; set < SETS; set++)
                 y[set] = T::product(
                     this->a, [&](int j) { return x[j][set]; }, [&](int j) { return sums[j][set]; });
-            if (unit + 1 == pass.units)
-                w.release();
-            else if (--left)
-                this->next(w);
-            else
-                left = this->slot, this->next_slot(w);
+            const bool ends = this->units == 1;
+            if (!ends) this->next(w);
 #pragma unroll
             for (u32 set = 0; set < SETS; set += 2)
                 add_sums(to + set * 128, y[set], y[set + 1], pass.number);
+            if (ends) break;
         }
     }
 };
 
-// The same, two units at once.
+// The same, two units at once. The next ones' codes are loaded while the tensor cores multiply, and
+// their scales when those of these have been applied.
 template <int DEPTH, bool EVEN, class T>
-struct RowProducts<DEPTH, EVEN, T, true> : Blocks<DEPTH, EVEN, T> {
+struct RowProducts<DEPTH, EVEN, T, true> : Pass<DEPTH, EVEN, T> {
     static constexpr u32 EIGHTS = SETS / 2,
                          WHOLE = DEPTH * AMK_WARPS * T::BYTES; // bytes of a block of all tiles
+    // Whether the units may be of two slots.
+    static constexpr bool STRADDLES = !EVEN || AMK_SLOT_BYTES / WHOLE % 2;
     RowFragment x[DEPTH][EIGHTS];
     typename T::RowSums sums[DEPTH][EIGHTS];
-    T second[DEPTH];
-    u32 left; // blocks of the slot from the first unit's on
+    T one[DEPTH], two[DEPTH];
+    u32 left, units; // blocks of the slot and of the pass from the first unit's on
+    u32 apart;       // bytes from the first unit's block to the second's
 
     AMK_DEVICE void begin(Worker& w, const RowPass& pass) {
         this->begin_with(w, pass.tiles, pass.slot, T::named(w.lane));
         if (EVEN) this->slot = AMK_SLOT_BYTES / WHOLE, this->bytes = WHOLE; // constants
-        left = this->slot;
 #pragma unroll
         for (int j = 0; j < DEPTH; j++)
-            if (!EVEN) second[j] = T();
-        if (pass.units > 1) load_second(w);
+            if (!EVEN) one[j] = two[j] = T();
+        left = this->slot, units = pass.units, apart = this->bytes;
+        load_codes(w), load_scales(w);
     }
     // The halves of the columns are loaded by lanes that are 4 apart. Column 2 i is row i of the
     // first of two sets, and the next one of the second: so sums are where those of one unit are.
@@ -313,16 +318,16 @@ struct RowProducts<DEPTH, EVEN, T, true> : Blocks<DEPTH, EVEN, T> {
     }
     AMK_DEVICE void prepare() { T::prepare(x, sums); }
     AMK_DEVICE void multiply(Worker& w, const RowPass& pass) {
-        u32 to = sums_address(w), units = pass.units;
+        u32 to = sums_address(w);
 #pragma unroll 1
-        for (;; units -= 2, to += 2 * AMK_WARPS * UNIT_SUMS) {
-            float4 y[EIGHTS];
-            T::products(this->a, second, x, sums, y);
+        for (;; to += 2 * AMK_WARPS * UNIT_SUMS) {
+            const typename T::template UnitProducts<DEPTH, EIGHTS> products(one, two, x, sums);
             const bool ends = units <= 2;
-            if (ends)
-                end(w, units == 2);
-            else
-                next_pair(w, units > 3);
+            if (!ends) next(w), load_codes(w);
+            float4 y[EIGHTS];
+#pragma unroll
+            for (u32 i = 0; i < EIGHTS; i++) y[i] = products.shares(one, two, sums, i);
+            if (!ends) load_scales(w);
 #pragma unroll
             for (u32 i = 0; i < EIGHTS; i++) {
                 const u32 at = to + i * 256;
@@ -334,45 +339,51 @@ struct RowProducts<DEPTH, EVEN, T, true> : Blocks<DEPTH, EVEN, T> {
             if (ends) break;
         }
     }
-    // The second unit may be in the next slot. Slots are released only after the products: before,
-    // loads from them may be on their way.
-    AMK_DEVICE void load_second(Worker& w) {
-        typename T::Place at = this->at;
-        u32 apart = this->bytes;
-        if (any(left == 1)) {
-            w.acquire(1);
-            apart = past_slot(w.slot + 1 < AMK_SLOTS);
+    // Where slots hold whole pairs, a lone unit is followed by old data, whose sums are nobody's.
+    AMK_DEVICE bool has_second() const { return !STRADDLES || any(units > 1); }
+    AMK_DEVICE void load_codes(Worker& w) {
+        const u32 mine = EVEN ? DEPTH : this->mine;
+        T::load_codes(one, this->at, w.warp * DEPTH, w.lane, mine);
+        if (!has_second()) return;
+        if (STRADDLES) {
+            apart = this->bytes;
+            if (any(left == 1)) w.acquire(1), apart = past_slot(w.slot + 1 < AMK_SLOTS);
         }
+        T::load_codes(two, second_place(), w.warp * DEPTH, w.lane, mine);
+    }
+    // Then both units are in registers, and slots that they end are released.
+    AMK_DEVICE void load_scales(Worker& w) {
+        const u32 mine = EVEN ? DEPTH : this->mine;
+        T::load_scales(one, this->at, w.warp * DEPTH, w.lane, mine);
+        if (has_second()) T::load_scales(two, second_place(), w.warp * DEPTH, w.lane, mine);
+        const bool ends = units <= 2;
+        if (any(ends || left <= 2)) w.release();
+        if (STRADDLES && any(left == 1 && units > 1 && (ends || this->slot == 1))) w.release();
+    }
+    AMK_DEVICE typename T::Place second_place() const {
+        typename T::Place at = this->at;
         at.advance(apart);
-        T::template load<DEPTH>(second, at, w.warp * DEPTH, w.lane, EVEN ? DEPTH : this->mine);
+        return at;
     }
     // Goes on to the next two units, or the last one.
-    AMK_DEVICE void next_pair(Worker& w, bool both) {
-        u32 by = 2 * this->bytes;
-        if (any(left <= 2)) {
-            by -= this->bytes;
-            w.release(), by += past_slot(w.slot);
-            if (this->slot == 1)
-                w.release(), by += past_slot(w.slot) - this->bytes;
-            else
-                left += this->slot;
-            // The slot of a second unit has been waited for.
-            if (this->slot == 1 || any(left == this->slot + 2)) w.acquire();
+    AMK_DEVICE void next(Worker& w) {
+        units -= 2;
+        u32 by = apart + this->bytes;
+        if (any(left > 2))
+            left -= 2;
+        else if (STRADDLES && any(left == 1 && this->slot > 1))
+            left = this->slot - 1; // the second one was the first of its slot
+        else {
+            w.acquire();
+            by = apart + past_slot(w.slot), left = this->slot;
         }
-        if (this->slot > 1) left -= 2;
         this->at.advance(by);
-        this->load(w);
-        if (both) load_second(w);
     }
     // Bytes from the last block of a slot to the first one of the next slot, which is a higher one
     // or the first.
     AMK_DEVICE u32 past_slot(bool higher) const {
         return (higher ? AMK_SLOT_BYTES : AMK_SLOT_BYTES - AMK_SLOTS * AMK_SLOT_BYTES) -
                (this->slot - 1) * this->bytes;
-    }
-    AMK_DEVICE void end(Worker& w, bool both) {
-        w.release();
-        if (both && left == 1) w.release();
     }
 };
 

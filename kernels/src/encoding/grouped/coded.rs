@@ -11,6 +11,7 @@ impl<C: Codes, S: Scale, const LEN: usize> Coded for Grouped<C, S, LEN> {
     const BLOCK: usize = Self::BYTES;
     /// Scale and zero point are loaded together, so their bytes are padded to a power of two.
     const SCALES: usize = Self::HEAD.next_power_of_two();
+    const MOVED: &'static [(u32, u32)] = C::MOVED;
 
     fn codes(block: &[u8], group: usize) -> [u8; GROUP] {
         C::Stored::codes(&block[Self::HEAD + group * Self::STEP..][..Self::STEP])

@@ -12,6 +12,8 @@ pub(crate) trait Codes: 'static {
     const ZERO_BYTES: usize;
     /// The largest magnitude of an element in a group whose scale is 1.
     const LARGEST: f32;
+    /// See [`crate::encoding::Coded::MOVED`].
+    const MOVED: &'static [(u32, u32)] = &[(u32::MAX, 0)];
 
     /// The elements of 32 codes. Inlined into loops over blocks.
     fn decode(codes: &[u8], zero: &[u8], scale: f32) -> [f32; GROUP];
@@ -148,6 +150,9 @@ impl Codes for E4m3 {
     type Stored = Bytes;
     const ZERO_BYTES: usize = 0;
     const LARGEST: f32 = e4m3::LARGEST;
+    /// The bits of every other code are as far from each other as in bf16.
+    const MOVED: &'static [(u32, u32)] =
+        &[(0x0080_0080, 8), (0x007f_007f, 4), (0x8000_8000, 28), (0x7000_7000, 0), (0x0f00_0f00, 24)];
 
     #[inline(always)]
     fn decode(codes: &[u8], _: &[u8], scale: f32) -> [f32; GROUP] {

@@ -232,13 +232,23 @@ impl<B: Coded> Codes<B> {
         (run + (lane * Self::RUN + at) * Self::LOW, run + Self::RUN * 32 * Self::LOW + (at * 32 + lane) * Self::UPPER)
     }
 
+    /// The bits of a word of codes in their places, see [`Coded::MOVED`], and back.
+    fn moved(word: u32) -> u32 {
+        B::MOVED.iter().fold(0, |moved, (mask, turn)| moved | (word & mask).rotate_left(*turn))
+    }
+    fn moved_back(moved: u32) -> u32 {
+        B::MOVED.iter().fold(0, |word, (mask, turn)| word | moved.rotate_right(*turn) & mask)
+    }
+
     /// Writes the codes of a tile, in bytes.
     fn pack_bytes(n: usize, row: &[u8], packed: &mut [u8], group: usize) {
         let codes = B::codes(row, group);
         let quads: &[[u8; 4]] = codes.as_chunks().0;
         for (quad, (a, b)) in quads.iter().zip(&quads[4..]).enumerate() {
-            let pairs = packed[Self::places(group, n * 4 + quad).0..][..8].as_chunks_mut().0;
-            pairs.iter_mut().zip(a.iter().zip(b)).for_each(|(to, (&a, &b))| *to = [a, b]);
+            let words = packed[Self::places(group, n * 4 + quad).0..][..8].as_chunks_mut().0;
+            for (to, (a, b)) in words.iter_mut().zip(a.chunks_exact(2).zip(b.chunks_exact(2))) {
+                *to = Self::moved(u32::from_le_bytes([a[0], b[0], a[1], b[1]])).to_le_bytes();
+            }
         }
     }
 
@@ -253,7 +263,7 @@ impl<B: Coded> Codes<B> {
             for quad in 0..4 {
                 let [a, b] = [quads[quad], quads[quad + 4]].map(u32::from_le_bytes);
                 let nibbles = middle_swapped(a & 0x0f0f_0f0f | (b & 0x0f0f_0f0f) << 4);
-                words[quad] = B::MOVED.iter().fold(0, |word, (mask, turn)| word | (nibbles & mask).rotate_left(*turn));
+                words[quad] = Self::moved(nibbles);
                 upper[quad] = Self::upper(a, b);
             }
             if Self::UPPER > 0 {
@@ -333,15 +343,16 @@ impl<B: Coded> Tile for Codes<B> {
             let mut codes = [0; GROUP];
             for quad in 0..4 {
                 let (low, upper) = Self::places(group, n * 4 + quad);
+                let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| packed[low + at + byte]));
                 if B::BITS == 8 {
-                    let places = byte_columns(quad).into_iter().zip(&packed[low..][..8]);
+                    let bytes = [0, 4].map(|at| Self::moved_back(word(at)).to_le_bytes());
+                    let places = byte_columns(quad).into_iter().zip(bytes.as_flattened());
                     places.for_each(|(column, &code)| codes[column] = code);
                     continue;
                 }
                 let mut bytes = [0; 2];
                 bytes[..Self::UPPER].copy_from_slice(&packed[upper..][..Self::UPPER]);
-                let moved = u32::from_le_bytes([0, 1, 2, 3].map(|byte| packed[low + byte]));
-                let nibbles = B::MOVED.iter().fold(0, |word, (mask, turn)| word | moved.rotate_right(*turn) & mask);
+                let nibbles = Self::moved_back(word(0));
                 let high = u16::from_le_bytes(bytes);
                 for (at, column) in columns(quad).into_iter().enumerate() {
                     let above = (high >> (Self::UPPER * at)) as u8 & ((1 << Self::UPPER) - 1);

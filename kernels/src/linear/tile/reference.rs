@@ -37,7 +37,11 @@ impl<B: Coded> Defined for Codes<B> {
                 let lane = n * 4 + quad;
                 let at = runs + (lane * run + group % run) * low_bytes;
                 if B::BITS == 8 {
-                    packed[at..][..8].copy_from_slice(&byte_columns(quad).map(|column| codes[column]));
+                    let bytes = byte_columns(quad).map(|column| codes[column]);
+                    for (at, word) in (at..).step_by(4).zip(bytes.chunks_exact(4)) {
+                        let word = moved::<B>(u32::from_le_bytes([word[0], word[1], word[2], word[3]]));
+                        packed[at..][..4].copy_from_slice(&word.to_le_bytes());
+                    }
                     continue;
                 }
                 let (mut low, mut high) = (0u32, 0u16);
@@ -45,8 +49,7 @@ impl<B: Coded> Defined for Codes<B> {
                     low |= u32::from(codes[column] & 15) << (4 * at);
                     high |= u16::from(codes[column] >> 4) << (upper_bits * at);
                 }
-                let moved = B::MOVED.iter().fold(0, |word, (mask, turn)| word | (low & mask).rotate_left(*turn));
-                packed[at..][..4].copy_from_slice(&moved.to_le_bytes());
+                packed[at..][..4].copy_from_slice(&moved::<B>(low).to_le_bytes());
                 let at = runs + run * 128 + (group % run * 32 + lane) * upper_bits;
                 packed[at..][..upper_bits].copy_from_slice(&high.to_le_bytes()[..upper_bits]);
             }
@@ -58,6 +61,15 @@ impl<B: Coded> Defined for Codes<B> {
         packed[heads + n * of_pack.len()..][..of_pack.len()].copy_from_slice(of_pack);
         packed[heads + 8 * of_pack.len() + n * own.len()..][..own.len()].copy_from_slice(own);
     }
+}
+
+/// A word of codes whose bits are where [`Coded::MOVED`] says, bit by bit.
+fn moved<B: Coded>(word: u32) -> u32 {
+    let place = |bit: u32| {
+        let turns = B::MOVED.iter().filter(|(mask, _)| mask >> bit & 1 == 1).map(|(_, turn)| turn);
+        turns.fold(0, |moved, turn| moved | 1 << ((bit + turn) % 32))
+    };
+    (0..32).filter(|bit| word >> bit & 1 == 1).fold(0, |moved, bit| moved | place(bit))
 }
 
 /// Compares the tapes of a kind with its definition's.

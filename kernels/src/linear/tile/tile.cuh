@@ -269,6 +269,19 @@ template <class B> struct CodedTile {
             codes_near(near, place, some), scales_near(near, place, some);
         });
     }
+    // The same in two parts.
+    template <class T, int DEPTH>
+    AMK_DEVICE static void load_codes(T (&tiles)[DEPTH], const Place& at, u32 first, u32 lane,
+                                      u32 count) {
+        by_places(tiles, at, first, lane, count,
+                  [](auto& near, const Place& place, u32 some) { codes_near(near, place, some); });
+    }
+    template <int DEPTH>
+    AMK_DEVICE static void load_scales(CodedTile (&tiles)[DEPTH], const Place& at, u32 first,
+                                       u32 lane, u32 count) {
+        by_places(tiles, at, first, lane, count,
+                  [](auto& near, const Place& place, u32 some) { scales_near(near, place, some); });
+    }
     // Calls `f` with the tiles, of which some are there, and their place, or one by one where the
     // places of others do not follow from one.
     template <class T, int DEPTH, class F>
@@ -384,6 +397,7 @@ template <class B> struct CodedTile {
         if (B::OFF != 0) even = fmaf(B::OFF, sum, even + odd), odd = -0.0f;
         total.add(scales, at, even, odd, sum);
     }
+    // The rows' products with the fragments `x(j)`, not yet multiplied by UP.
     template <int DEPTH, class X, class S>
     AMK_DEVICE static float product(const CodedTile (&tiles)[DEPTH], X x, S sum) {
         constexpr int TILES = run<DEPTH>();
@@ -400,7 +414,7 @@ template <class B> struct CodedTile {
             add(total, tiles[j].scales, own_at<DEPTH>(j), d[0], d[3] * Coding::ODD, inputs);
             if ((j + TILES) % NEAR<DEPTH> == 0) total.end_pack(tiles[j].scales);
         }
-        return total.y * UP;
+        return total.y;
     }
     // Powers of two by which inputs of rows are larger, for columns of the even and the odd half.
     static constexpr bool LIFTS = Coding::DOWN != 0;
@@ -447,47 +461,58 @@ template <class B> struct CodedTile {
         // By a product in fp32: while it is an accumulator, a sum holds four registers.
         to[0] = fmaf(d[0], SHRINK, to[0]), to[1] = fmaf(d[1], SHRINK, to[1]);
     }
-    // The products of two units with the inputs of rows, see `RowFragment`, not yet multiplied by
-    // UP. Halves are added up by the tensor cores where their scales are the same.
-    template <int DEPTH, u32 EIGHTS>
-    AMK_DEVICE static void products(const CodedTile (&first)[DEPTH],
-                                    const CodedTile (&second)[DEPTH],
-                                    const RowFragment (&x)[DEPTH][EIGHTS],
-                                    const RowSums (&sums)[DEPTH][EIGHTS], float4 (&y)[EIGHTS]) {
-        constexpr int TILES = run<DEPTH>();
-        typename B::Total total[EIGHTS][4];
+    // The products of two units with the inputs of rows, see `RowFragment`: sums of the numbers of
+    // each run of tiles, apart for the halves of k where these have scales of their own, and then
+    // the rows' shares, not yet multiplied by UP. Other codes may be loaded in between.
+    template <int DEPTH, u32 EIGHTS> struct UnitProducts {
+        static constexpr int TILES = run<DEPTH>(), RUNS = DEPTH / TILES, HALVES = B::HALVES ? 2 : 1;
+        float d[RUNS][HALVES][EIGHTS][4];
+
+        AMK_DEVICE UnitProducts(const CodedTile (&first)[DEPTH], const CodedTile (&second)[DEPTH],
+                                const RowFragment (&x)[DEPTH][EIGHTS],
+                                const RowSums (&sums)[DEPTH][EIGHTS]) {
 #pragma unroll
-        for (int j = 0; j < DEPTH; j += TILES) {
-            float d[EIGHTS][4], e[EIGHTS][4] = {};
-#pragma unroll
-            for (u32 n = 0; n < EIGHTS; n++)
-#pragma unroll
-                for (int i = 0; i < 4; i++) d[n][i] = sums[j][n].start[i];
-#pragma unroll
-            for (int i = j; i < j + TILES; i++) {
-                const uint4 a = first[i].codes.fragment(), b = second[i].codes.fragment();
+            for (int run = 0; run < RUNS; run++) {
+                const int at = run * TILES;
 #pragma unroll
                 for (u32 n = 0; n < EIGHTS; n++)
-                    x[i][n].add_even(d[n], a, b), x[i][n].add_odd(B::HALVES ? e[n] : d[n], a, b);
-            }
 #pragma unroll
-            for (u32 n = 0; n < EIGHTS; n++)
+                    for (int i = 0; i < 4; i++) {
+                        d[run][HALVES - 1][n][i] = 0;
+                        d[run][0][n][i] = sums[at][n].start[i];
+                    }
+#pragma unroll
+                for (int i = at; i < at + TILES; i++) {
+                    const uint4 a = first[i].codes.fragment(), b = second[i].codes.fragment();
+#pragma unroll
+                    for (u32 n = 0; n < EIGHTS; n++) {
+                        x[i][n].add_even(d[run][0][n], a, b);
+                        x[i][n].add_odd(d[run][HALVES - 1][n], a, b);
+                    }
+                }
+            }
+        }
+        AMK_DEVICE float4 shares(const CodedTile (&first)[DEPTH], const CodedTile (&second)[DEPTH],
+                                 const RowSums (&sums)[DEPTH][EIGHTS], u32 n) const {
+            typename B::Total total[4];
+#pragma unroll
+            for (int run = 0; run < RUNS; run++)
 #pragma unroll
                 for (int i = 0; i < 4; i++) {
-                    const ScaleWords& scales = i < 2 ? first[j].scales : second[j].scales;
-                    const u32 at = own_at<DEPTH>(j);
-                    const float odd = B::HALVES ? e[n][i] : -0.0f;
+                    const int tile = run * TILES;
+                    const ScaleWords& scales = (i < 2 ? first : second)[tile].scales;
+                    const float even = d[run][0][n][i], odd = HALVES == 2 ? d[run][1][n][i] : -0.0f;
+                    const u32 at = own_at<DEPTH>(tile);
+                    // Some products have begun with what comes off.
                     if (BEGINS)
-                        total[n][i].add(scales, at, d[n][i], odd, 0);
+                        total[i].add(scales, at, even, odd, 0);
                     else
-                        add(total[n][i], scales, at, d[n][i], odd, sums[j][n].own[i % 2]);
-                    if ((j + TILES) % NEAR<DEPTH> == 0) total[n][i].end_pack(scales);
+                        add(total[i], scales, at, even, odd, sums[tile][n].own[i % 2]);
+                    if ((tile + TILES) % NEAR<DEPTH> == 0) total[i].end_pack(scales);
                 }
+            return make_float4(total[0].y, total[1].y, total[2].y, total[3].y);
         }
-#pragma unroll
-        for (u32 n = 0; n < EIGHTS; n++)
-            y[n] = make_float4(total[n][0].y, total[n][1].y, total[n][2].y, total[n][3].y);
-    }
+    };
 };
 
 template <bool IS, class A, class B> struct Either {
@@ -516,10 +541,7 @@ template <class B> struct LaneTile : CodedTile<B> {
     AMK_DEVICE static void load(LaneTile (&tiles)[DEPTH], const Place& at, u32 first, u32 lane,
                                 u32 count) {
         static_assert(DEPTH <= 4, "two columns of B each");
-        Tile::by_places(tiles, at, first, lane, count,
-                        [](auto& near, const typename Tile::Place& place, u32 some) {
-                            Tile::codes_near(near, place, some);
-                        });
+        Tile::load_codes(tiles, at, first, lane, count);
         if ((lane & 3) >= least(count, DEPTH)) return;
         u32 words[4];
         if constexpr (Tile::HEAD != 0) Tile::load_head(tiles[0].scales, at.head);

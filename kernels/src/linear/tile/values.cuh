@@ -16,7 +16,9 @@ struct Bytes {
     AMK_DEVICE uint4 fragment() const { return fragment(all); }
 };
 
-// e4m3: a sign, four bits of exponent and three of mantissa, where bf16 has them.
+// e4m3: a sign, four bits of exponent and three of mantissa. The first of the two codes of a half
+// word is where bf16 has it. In the gaps are the second one's upper three bits of exponent, its
+// sign and, at the end, the other four bits.
 struct E4m3 {
     static constexpr u32 BITS = 8;
     static constexpr int DOWN = 120;
@@ -24,12 +26,12 @@ struct E4m3 {
     uint2 all = {0, 0};
 
     AMK_DEVICE void take(const u32* words) { all = {words[0], words[1]}; }
-    AMK_DEVICE static u32 pair(u32 sign, u32 others) {
-        return masked<0x80008000>(sign, others & 0x07f007f0);
+    AMK_DEVICE static u32 first(u32 word) { return word & 0x87f087f0; }
+    AMK_DEVICE static u32 second(u32 word) {
+        return masked<0x80f080f0>(word << 4, word >> 4 & 0x07000700);
     }
     AMK_DEVICE uint4 fragment() const {
-        return make_uint4(pair(all.x << 8, all.x << 4), pair(all.x, all.x >> 4),
-                          pair(all.y << 8, all.y << 4), pair(all.y, all.y >> 4));
+        return make_uint4(first(all.x), second(all.x), first(all.y), second(all.y));
     }
 };
 
