@@ -214,7 +214,8 @@ fn read(keys: &mut Keys<'_>, import: &'static Import, tensors: GgufTensors) -> M
     }
     let context_len = keys.size("context_length", MAX_LENGTH).unwrap_or_else(|| keys.missing("context_length"));
     let layers = keys.required_size("block_count");
-    let window = window(keys, import, context_len, layers);
+    let stated_window = stated_window(keys, layers);
+    let window = stated_window.and_then(|window| window_in_use(keys, import, context_len, window));
     let mut numbers = numbers(keys, import);
     if keys.gguf.scores_by_width == Some(layers) {
         numbers.insert("score_scale", ((hidden_size / heads) as f32).powf(-0.5));
@@ -243,7 +244,7 @@ fn read(keys: &mut Keys<'_>, import: &'static Import, tensors: GgufTensors) -> M
         sizes: sizes(keys, import),
         numbers,
         flags: flags(keys, import, &tensors),
-        layer_flags: layer_flags(keys, import, layers, &tensors.names),
+        layer_flags: layer_flags(keys, import, layers, &tensors.names, stated_window.is_some()),
         window,
         norms_less_one: false,
         local_rope: import.local.map(local),
@@ -266,9 +267,8 @@ fn stated_window(keys: &mut Keys<'_>, layers: usize) -> Option<usize> {
     Some(usize::try_from(window).unwrap_or(usize::MAX))
 }
 
-/// The window, if one is in use. One at least as long as the context never cuts anything off.
-fn window(keys: &mut Keys<'_>, import: &Import, context_len: usize, layers: usize) -> Option<usize> {
-    let window = stated_window(keys, layers)?;
+/// The stated window, if it is in use. One at least as long as the context never cuts anything off.
+fn window_in_use(keys: &mut Keys<'_>, import: &Import, context_len: usize, window: usize) -> Option<usize> {
     if import.window == Window::OfRotatedLayers {
         return Some(window.min(context_len));
     }
@@ -317,9 +317,10 @@ fn layer_flags(
     import: &Import,
     layers: usize,
     names: &BTreeSet<String>,
+    has_window: bool,
 ) -> BTreeMap<&'static str, Vec<bool>> {
     let Some(flag) = import.layers else { return BTreeMap::new() };
-    if import.window == Window::OfLayers && stated_window(keys, layers).is_none() {
+    if import.window == Window::OfLayers && !has_window {
         return BTreeMap::from([(flag.name, vec![false; layers])]);
     }
     if let Some(stated) = flag.key.and_then(|key| stated_flags(keys, key, layers)) {

@@ -201,13 +201,9 @@ impl ModelConfig {
     /// This config with the numbers of `read` in place of those that rounding to f32 turns into
     /// them.
     fn rounded_to(mut self, read: &Self) -> Self {
-        if nearly_same(&self.rope, &read.rope) {
-            self.rope = read.rope.clone();
-        }
-        if let (Some(own), Some(read)) = (&mut self.local_rope, &read.local_rope)
-            && nearly_same(own, read)
-        {
-            *own = read.clone();
+        round_rope(&mut self.rope, &read.rope);
+        if let (Some(own), Some(read)) = (&mut self.local_rope, &read.local_rope) {
+            round_rope(own, read);
         }
         for (path, value) in &mut self.numbers {
             match read.numbers.get(path) {
@@ -249,45 +245,30 @@ fn nearly(first: f64, second: f64) -> bool {
     (first - second).abs() <= 2.0 * f64::from(f32::EPSILON) * first.abs()
 }
 
-/// Whether two rotary embeddings have nearly the same numbers.
-fn nearly_same(first: &Rope, second: &Rope) -> bool {
-    let scaling = match (&first.scaling, &second.scaling) {
-        (RopeScaling::Linear { factor: first }, RopeScaling::Linear { factor: second }) => nearly(*first, *second),
-        (
-            &RopeScaling::Yarn { factor, beta_fast, beta_slow, original_context, attention_factor, truncate },
-            &RopeScaling::Yarn {
-                factor: read_factor,
-                beta_fast: read_fast,
-                beta_slow: read_slow,
-                original_context: read_context,
-                attention_factor: read_attention,
-                truncate: read_truncate,
-            },
-        ) => {
-            truncate == read_truncate
-                && nearly(factor, read_factor)
-                && nearly(beta_fast, read_fast)
-                && nearly(beta_slow, read_slow)
-                && nearly(original_context, read_context)
-                && nearly(attention_factor, read_attention)
+/// Takes the numbers of `read` for those of a rotary embedding that rounding turns into them.
+fn round_rope(own: &mut Rope, read: &Rope) {
+    let mut read = read.clone();
+    for (own, read) in rope_numbers(own).into_iter().zip(rope_numbers(&mut read)) {
+        if nearly(*own, *read) {
+            *own = *read;
         }
-        (
-            RopeScaling::LongRope { short, long, original_context, attention_factor },
-            RopeScaling::LongRope {
-                short: read_short,
-                long: read_long,
-                original_context: read_context,
-                attention_factor: read_attention,
-            },
-        ) => {
-            short == read_short
-                && long == read_long
-                && nearly(*original_context, *read_context)
-                && nearly(*attention_factor, *read_attention)
+    }
+}
+
+/// The numbers of a rotary embedding that a file says in f32.
+fn rope_numbers(rope: &mut Rope) -> Vec<&mut f64> {
+    let mut numbers = vec![&mut rope.theta];
+    match &mut rope.scaling {
+        RopeScaling::Linear { factor } => numbers.push(factor),
+        RopeScaling::Yarn { factor, beta_fast, beta_slow, original_context, attention_factor, truncate: _ } => {
+            numbers.extend([factor, beta_fast, beta_slow, original_context, attention_factor]);
         }
-        (first, second) => first == second,
-    };
-    scaling && first.rotary_dims == second.rotary_dims && nearly(first.theta, second.theta)
+        RopeScaling::LongRope { original_context, attention_factor, short: _, long: _ } => {
+            numbers.extend([original_context, attention_factor]);
+        }
+        RopeScaling::Default | RopeScaling::Llama3 { .. } | RopeScaling::Factors(_) => {}
+    }
+    numbers
 }
 
 #[cfg(test)]

@@ -337,7 +337,7 @@ fn window(fields: &mut Fields, import: &Import, context_len: usize) -> Option<us
     (in_use < context_len).then_some(in_use)
 }
 
-/// Refuses another activation than that of the page.
+/// Refuses an activation other than the page's.
 fn check_activation(fields: &mut Fields, import: &Import) {
     const FIELD: &str = "hidden_act";
     if import.activation_field != FIELD {

@@ -108,15 +108,21 @@ pub(crate) struct GgufBuilder {
 impl GgufBuilder {
     /// The sizes of a tiny llama.
     pub(crate) fn tiny_sizes() -> Self {
+        Self::tiny_sizes_of("llama", 1, 16)
+    }
+
+    /// The sizes of a tiny model with so many layers and positions.
+    pub(crate) fn tiny_sizes_of(architecture: &str, layers: u32, context: u32) -> Self {
+        let key = |name: &str| format!("{architecture}.{name}");
         let mut file = Self::default();
-        file.text("general.architecture", "llama")
-            .u32("llama.block_count", 1)
-            .u32("llama.context_length", 16)
-            .u32("llama.embedding_length", 8)
-            .u32("llama.feed_forward_length", 12)
-            .u32("llama.attention.head_count", 2)
-            .u32("llama.attention.head_count_kv", 1)
-            .f32("llama.attention.layer_norm_rms_epsilon", 1e-5);
+        file.text("general.architecture", architecture)
+            .u32(&key("block_count"), layers)
+            .u32(&key("context_length"), context)
+            .u32(&key("embedding_length"), 8)
+            .u32(&key("feed_forward_length"), 12)
+            .u32(&key("attention.head_count"), 2)
+            .u32(&key("attention.head_count_kv"), 1)
+            .f32(&key("attention.layer_norm_rms_epsilon"), 1e-5);
         file
     }
 
