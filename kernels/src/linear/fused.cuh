@@ -152,9 +152,9 @@ template <int DEPTH, bool EVEN, class T> struct Blocks : Pass<DEPTH, EVEN, T> {
             if (!EVEN) a[j] = T();
         Pass<DEPTH, EVEN, T>::begin_with(w, tiles, slot, named);
         left = this->slot, units = its_units;
-        take(w);
+        fetch(w);
     }
-    AMK_DEVICE void take(Worker& w) {
+    AMK_DEVICE void fetch(Worker& w) {
         this->load(w, a, this->at);
         if (any(left == 1 || units == 1)) w.release();
     }
@@ -165,7 +165,7 @@ template <int DEPTH, bool EVEN, class T> struct Blocks : Pass<DEPTH, EVEN, T> {
             this->at.advance(this->bytes);
         else
             left = this->slot, this->next_slot(w, (this->slot - 1) * this->bytes);
-        take(w);
+        fetch(w);
     }
     // Multiplies by the fragments into this warp's partials.
     template <bool FIRST> AMK_DEVICE void times(Worker& w, const Inputs<DEPTH, T>& inputs) {
@@ -205,7 +205,7 @@ template <int DEPTH, bool EVEN, class T, int COUNT> struct SlotBlocks : Pass<DEP
             for (int j = 0; j < DEPTH; j++)
                 if (!EVEN) a[i][j] = T();
         left = this->slot, units = its_units;
-        take(w);
+        fetch(w);
     }
     static constexpr u32 WHOLE = DEPTH * AMK_WARPS; // tiles of a block of all warps' tiles
     AMK_DEVICE static u32 blocks_of(u32 tiles) {
@@ -216,7 +216,7 @@ template <int DEPTH, bool EVEN, class T, int COUNT> struct SlotBlocks : Pass<DEP
     // old data, whose products are not stored. Conditions would take more instructions.
     static constexpr bool WHOLE_SLOTS = EVEN && AMK_SLOT_BYTES / (WHOLE * T::BYTES) == (u32)COUNT;
 
-    AMK_DEVICE void take(Worker& w) {
+    AMK_DEVICE void fetch(Worker& w) {
         count = WHOLE_SLOTS ? COUNT : min(min(units, left), COUNT);
         typename T::Place from = this->at;
 #pragma unroll
@@ -231,7 +231,7 @@ template <int DEPTH, bool EVEN, class T, int COUNT> struct SlotBlocks : Pass<DEP
             this->at.advance(count * this->bytes);
         else
             this->next_slot(w, (this->slot - count) * this->bytes), left = this->slot;
-        take(w);
+        fetch(w);
     }
     template <bool FIRST> AMK_DEVICE void times(Worker& w, const Inputs<DEPTH, T>& inputs) {
         u32 own = w.lane & 3; // of a lane: the block whose sums it stores
@@ -250,7 +250,7 @@ template <int DEPTH, bool EVEN, class T, int COUNT> struct SlotBlocks : Pass<DEP
             const u32 ready = count, here = units;
             const bool ends = here <= ready;
             if (!ends) units -= ready, next(w);
-            const u32 stored = WHOLE_SLOTS && COUNT == 4 ? here : min(here, ready);
+            const u32 stored = WHOLE_SLOTS && COUNT == 4 ? here : min(here, ready); // `own` < 4
             Base::template keep<FIRST>(to, own_sum(y, own) * T::UP, own < stored);
             if (ends) break;
             to += ready * (AMK_UNIT * 4);

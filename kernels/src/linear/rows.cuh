@@ -276,8 +276,8 @@ struct RowProducts : Blocks<DEPTH, EVEN, T> {
     }
 };
 
-// The same, two units at once. The next ones' codes are loaded while the tensor cores multiply, and
-// their scales when those of these have been applied.
+// The same, two units at once. The codes of the next two are loaded while the tensor cores
+// multiply, and their scales once the current ones have been applied.
 template <int DEPTH, bool EVEN, class T>
 struct RowProducts<DEPTH, EVEN, T, true> : Pass<DEPTH, EVEN, T> {
     static constexpr u32 EIGHTS = SETS / 2,
