@@ -134,8 +134,10 @@ template <int DEPTH, bool EVEN, class T> struct Pass {
 
 // The blocks of a pass one by one. The next one is in registers: a slot is released when its last
 // block has been loaded, so that copies into it are on their way during products, and while inputs
-// are awaited.
+// are awaited. Of small blocks so many are in the other slots that a later release costs less than
+// the condition for an earlier one.
 template <int DEPTH, bool EVEN, class T> struct Blocks : Pass<DEPTH, EVEN, T> {
+    static constexpr bool EARLY = T::DECODES || 2 * DEPTH * AMK_WARPS * T::BYTES > AMK_SLOT_BYTES;
     T a[DEPTH];      // this warp's tiles of a block, zeros past its end
     u32 left, units; // blocks of the slot and of the pass from this one on
 
@@ -156,15 +158,17 @@ template <int DEPTH, bool EVEN, class T> struct Blocks : Pass<DEPTH, EVEN, T> {
     }
     AMK_DEVICE void fetch(Worker& w) {
         this->load(w, a, this->at);
-        if (any(left == 1 || units == 1)) w.release();
+        if (EARLY && any(left == 1 || units == 1)) w.release();
     }
     // Goes on to the next block.
     AMK_DEVICE void next(Worker& w) {
         units--;
-        if (--left)
+        if (--left) {
             this->at.advance(this->bytes);
-        else
+        } else {
+            if (!EARLY) w.release();
             left = this->slot, this->next_slot(w, (this->slot - 1) * this->bytes);
+        }
         fetch(w);
     }
     // Multiplies by the fragments into this warp's partials.
@@ -184,6 +188,7 @@ template <int DEPTH, bool EVEN, class T> struct Blocks : Pass<DEPTH, EVEN, T> {
             this->template keep<FIRST>(to, y, this->has_sum(w));
         }
         this->template keep<FIRST>(to, product(), this->has_sum(w));
+        if (!EARLY) w.release();
     }
 };
 
