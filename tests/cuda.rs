@@ -253,6 +253,7 @@ fn steps_of_several_rows_spill_no_registers() {
         ("llama_3_2_1b", 8, &[]),
         ("llama_3_2_1b", 32, &[]),
         ("llama_3_2_1b", 64, &[]),
+        ("llama_3_1_8b", 256, &[]),
         ("llama_3_1_8b", 2048, &[]),
     ] {
         let (instance, schedule) = (kernel.instance(instance).expect("the instance"), target.row_schedule(rows));

@@ -461,12 +461,22 @@ fn columns_shared_out_over_neighbours_compute_the_function() {
     }
 }
 
+/// The same in steps of several blocks of rows, whose neighbours share them out block by block: of
+/// 45 workers for three blocks, and of 47 for two.
+#[test]
+fn columns_shared_out_within_blocks_of_rows_compute_the_function() {
+    for (of, (rows, workers)) in all_deliveries().into_iter().step_by(2).zip([(300, 45), (150, 47)]) {
+        println!("{}, {rows} rows on {workers} workers", of.0.name);
+        check_decoder(&sharing_columns(of, rows, workers, 280), rows);
+    }
+}
+
 /// Rows and workers of the steps that a GPU runs with columns shared out.
-const SHARED_ON_A_GPU: [(u32, u32); 4] = [(24, 64), (128, 44), (48, 44), (100, 44)];
+const SHARED_ON_A_GPU: [(u32, u32); 6] = [(24, 64), (128, 44), (48, 44), (100, 44), (256, 88), (200, 97)];
 
 #[test]
 fn steps_for_a_gpu_share_out_columns() {
-    for (of, (rows, workers)) in all_deliveries().into_iter().zip(SHARED_ON_A_GPU) {
+    for (of, (rows, workers)) in all_deliveries().into_iter().cycle().zip(SHARED_ON_A_GPU) {
         println!("{}, {rows} rows on {workers} workers", of.0.name);
         sharing_columns(of, rows, workers, WIDE_STEPS);
     }
@@ -815,7 +825,7 @@ fn a_gpus_rows_compute_llama_and_qwen_whatever_the_company() {
 #[test]
 fn a_gpus_shared_columns_compute_the_function_whatever_the_company() {
     let Some(_gpu) = gpu::alone() else { return println!("skipped: no GPU") };
-    for (of, (rows, workers)) in all_deliveries().into_iter().zip(SHARED_ON_A_GPU) {
+    for (of, (rows, workers)) in all_deliveries().into_iter().cycle().zip(SHARED_ON_A_GPU) {
         println!("{}", of.0.name);
         wide_on_gpu(&sharing_columns(of, rows, workers, WIDE_STEPS), rows);
     }

@@ -235,6 +235,7 @@ fn cases() -> Vec<Case> {
         Case::of_rows(FUSED[0], &[], 300, Counters),
         Case::of_columns(FUSED[2], &[], 48),
         Case::of_columns(SUMMANDS, &TOKENS, 100),
+        Case::of_columns(FUSED[2], &[("FFN", 8192)], 300),
         Case::new(FUSED[0], &PADDED, Packets, bf16),
         Case::new(FUSED[0], &PADDED, Packets, f32),
         Case::of_rows(FUSED[0], &PADDED, 8, Counters),

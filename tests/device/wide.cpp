@@ -122,7 +122,7 @@ template <class T> static void check(u32 tiles, u32 units, u32 columns, Norm nor
         r.op = OP_GEMV, r.units = units, r.input = INPUT, r.output = shares > 1 ? SUMS + share * rows / 2 : OUTPUT, r.norm = NORM;
         if (norm == SCALE) r.norm = PARTS, r.more = 2 * SQUARES;
         r.shape = shape | input << GEMV_INPUT_BIT | OUT_STORE << GEMV_OUTPUT_BIT | flags << GEMV_FLAGS_BIT;
-        if (shares > 1) r.layer = begin(share) | begin(share + 1) << 16;
+        if (shares > 1) r.row = begin(share) | begin(share + 1) << 16;
         records.push_back(r);
     }
     project = [](Worker& w, const Record& r) {

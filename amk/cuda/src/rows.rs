@@ -2,6 +2,7 @@
 
 mod alone;
 mod narrow;
+mod times;
 mod wanted;
 mod width;
 
@@ -26,20 +27,20 @@ use amk_ir::graph::Instance;
 use amk_ir::schedule::{PartialRing, PartialSchedule, RowSchedule};
 use amk_ir::verify::Verified;
 use cudarc::driver::{CudaContext, CudaSlice, CudaStream, PinnedHostSlice, sys};
-use std::iter;
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
+use times::StepTimes;
 use wanted::{LEFT, Wanted, choices, chooser};
 use width::Width;
 
 /// A decoder on a GPU whose steps have rows, for use in a [`amk::session::Session`].
 ///
-/// Steps of up to [`NARROW_ROWS`], 16, 32 rows and so on, doubling each time, are different
-/// programs over the same weights, caches and pages; within one of them the bits of a row's logits
-/// do not depend on the other rows. A row that has a step to itself runs the faster program of
+/// Steps of up to [`NARROW_ROWS`], 16, 32 rows and so on are different programs over the same
+/// weights, caches and pages; within one of them the bits of a row's logits do not depend on the
+/// other rows. A row that has a step to itself runs the faster program of
 /// [`super::Vm`] over pages, if it exists, unless logits are changed or rows are kept alike
 /// ([`RowVm::keep_alike`]).
 pub struct RowsVm {
@@ -65,6 +66,7 @@ pub struct RowsVm {
     wanted: Wanted,
     /// The program that the last step ran, and the position of its first row.
     last: (Ran, u32),
+    times: StepTimes,
     /// The last one of `widths` that has used the packets that several share.
     sharing: Option<usize>,
     time: Duration,
@@ -88,12 +90,9 @@ struct StepWords {
     logits: u64,
 }
 
-/// The number of rows from which the time of a step is proportional to the rows of its program.
-const LONG_ROWS: usize = 512;
-/// The number of rows beyond which a few more rows take longer in the next wider program than in a
-/// step of their own: with a model of 8e9 weights on an H200, 264 rows take 13.5 ms, 256 rows 8.7
-/// ms and 8 rows 3.7 ms.
-const WIDE_ROWS: usize = 256;
+/// The rows of the programs narrower than the widest. There is one more for steps in which a chunk
+/// of a prompt runs beside sequences that decode.
+const PROGRAMS: [u32; 9] = [NARROW_ROWS, 16, 32, 64, 128, 256, 384, 512, 1024];
 
 /// Words of a row.
 const ROW_WORDS: usize = size_of::<RowWords>() / 4;
@@ -123,8 +122,7 @@ impl RowsVm {
         let rows = fields.rows.ok_or(CudaError::NoRows)?;
         // With fewer rows, tasks of attention have fewer, so that more workers have one, and
         // products have fewer columns.
-        let widths = iter::successors(Some(NARROW_ROWS), |most| most.checked_mul(2));
-        let narrower = widths.take_while(|&most| most < rows.most);
+        let narrower = PROGRAMS.into_iter().filter(|&most| most < rows.most);
         let prepare = |most: u32| {
             let mut fields = PartialSchedule { rows: Some(RowSchedule { most, ..rows }), ..fields.clone() };
             if most < rows.most {
@@ -184,6 +182,8 @@ impl RowsVm {
         });
         let widest = widths.last().ok_or(CudaError::NoRows)?;
         let len = NARROW_ROWS as usize * widest.plan.sizes.padded_vocab() as usize;
+        let most = widths.iter().filter_map(|width| width.plan.rows());
+        let times = StepTimes::new(most.map(|rows| rows as usize).collect(), &widest.plan, target);
         let words = stream.alloc_zeros::<u32>(rows.most as usize * ROW_WORDS)?;
         let logits = memory::logits(&stream, len)?;
         let host_logits = pinned(&context, len)?;
@@ -204,6 +204,7 @@ impl RowsVm {
             words,
             wanted: Wanted::default(),
             last: (Ran::Width(0), 0),
+            times,
             sharing: None,
             time: Duration::ZERO,
             start: clock.copied(),
@@ -362,20 +363,6 @@ impl RowsVm {
     }
 }
 
-/// The best number of rows for one step when `pending` rows could run, with programs for up to
-/// `most` rows, ascending. A long step takes as long as if it had all rows of its program, so the
-/// few rows that exceed the next narrower program are better run in a step of their own.
-fn best_rows(most: &[usize], pending: usize) -> usize {
-    let at = most.partition_point(|&most| most < pending);
-    let Some(&narrower) = at.checked_sub(1).and_then(|before| most.get(before)) else { return pending };
-    let few = match narrower {
-        LONG_ROWS.. => narrower / 2,
-        WIDE_ROWS.. => narrower / 16,
-        _ => 0,
-    };
-    if at == most.len() || pending - narrower <= few { narrower } else { pending }
-}
-
 /// Whether a program keeps nothing in its packets from one step to the next, so that it can share
 /// their memory.
 fn shares_packets(plan: &Plan) -> bool {
@@ -411,8 +398,7 @@ impl RowVm for RowsVm {
     }
 
     fn best_rows(&self, pending: usize) -> usize {
-        let most = self.widths.iter().filter_map(|width| width.plan.rows());
-        best_rows(&Vec::from_iter(most.map(|rows| rows as usize)), pending)
+        self.times.best_rows(pending)
     }
 
     fn alike_rows(&self) -> usize {
@@ -460,24 +446,5 @@ impl RowVm for RowsVm {
         let all = self.host_logits.as_slice().unwrap_or(&[]);
         let own = |place: usize| all.get(place * stride..place * stride + vocab);
         self.wanted.place(row).and_then(own).unwrap_or(&[])
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::best_rows;
-
-    #[test]
-    fn a_few_rows_more_than_a_program_has_take_a_step_of_their_own() {
-        let best = |pending| best_rows(&[8, 64, 256, 512, 1024, 2048], pending);
-        let cases = [(1, 1), (8, 8), (9, 9), (300, 300), (512, 512), (513, 512), (768, 512), (769, 769), (1024, 1024)];
-        let long = [(1025, 1024), (1536, 1024), (1537, 1537), (2048, 2048), (2049, 2048), (9000, 2048)];
-        let wide = [(257, 256), (272, 256), (273, 273)];
-        cases
-            .into_iter()
-            .chain(wide)
-            .chain(long)
-            .for_each(|(pending, rows)| assert_eq!(best(pending), rows, "{pending}"));
-        assert_eq!([best_rows(&[8], 20), best_rows(&[8], 3)], [8, 3]);
     }
 }

@@ -52,9 +52,20 @@ pub(crate) fn works(plan: &Plan, parts: &[Range<u32>], unit: u32) -> Vec<Work> {
     }
 }
 
+/// The rows of a block of a step of up to `most` rows; `None`: all, as there is one block.
+pub(super) fn block(most: Option<u32>, number: u32) -> Option<Range<u32>> {
+    let most = most.filter(|&most| most > BLOCK_ROWS)?;
+    Some(number * BLOCK_ROWS..((number + 1) * BLOCK_ROWS).min(most))
+}
+
+/// Whether rows of a step are in one block.
+pub(super) fn is_in_one(rows: &Range<u32>) -> bool {
+    rows.start / BLOCK_ROWS == (rows.end - 1) / BLOCK_ROWS
+}
+
 /// Gives each worker a block of the rows, and everything on the tapes of some neighbours.
 fn of_blocks(blocks: u32, rows: u32, parts: &[Range<u32>], unit: u32) -> Vec<Work> {
-    let rows_of = |block: u32| block * BLOCK_ROWS..((block + 1) * BLOCK_ROWS).min(rows);
+    let rows_of = |number| block(Some(rows), number).unwrap_or(0..rows);
     let shared = neighbours(blocks, parts, unit);
     shared.map(|(elements, block, own)| Work::Block(Block { elements, rows: rows_of(block), own })).collect()
 }
@@ -130,8 +141,7 @@ pub(crate) fn check_held(record: &Record, places: &Places<'_>, len: u32) -> Resu
         None => 0..1,
         Some(most) => places.block_rows(record)?.unwrap_or(0..most),
     };
-    let one_block = rows.start / BLOCK_ROWS == (rows.end - 1) / BLOCK_ROWS;
-    if one_block && len <= most_own_rows(most) * blocks(most) {
+    if is_in_one(&rows) && len <= most_own_rows(most) * blocks(most) {
         return Ok(());
     }
     Err(Refusal::new("units, layer", format!("give {len} rows for {rows:?}, which a worker cannot hold")))

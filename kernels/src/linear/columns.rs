@@ -6,15 +6,17 @@
 //! PartialSums   x[columns of a share] · the neighbours' rows ──► sums of the share, in memory
 //! Reduce        the own rows' sums of all shares, added in order ──► the projection's delivery
 //! ```
+//!
+//! In steps of several blocks of rows, the neighbours of each block do so among themselves.
 
-use super::blocks::neighbours;
+use super::blocks::{block, neighbours};
 use super::group::{Delivered, Product};
 use super::phase::{Gemv, Input};
 use super::source::input_shape;
 use super::tile::TileKind;
 use crate::abi::{
-    CODED_COLUMNS, GEMV_DEPTH_BIT, GEMV_INPUT_BIT, GEMV_OUTPUT_BIT, IN_SHARE, OUT_STORE, SHARE_TILES, TILE_K,
-    WIDE_UNITS,
+    BLOCK_ROWS, CODED_COLUMNS, GEMV_DEPTH_BIT, GEMV_INPUT_BIT, GEMV_OUTPUT_BIT, IN_SHARE, OUT_STORE, SHARE_TILES,
+    TILE_K, WIDE_UNITS,
 };
 use crate::linear::{blocks, phase};
 use crate::{residual, rms_norm};
@@ -29,12 +31,16 @@ use std::ops::Range;
 /// Shares of a projection's columns at most.
 pub(super) const MOST_SHARES: u32 = 8;
 
-/// A wait costs as much time as copying this many times the schedule's `split_k` in KiB. A byte of
-/// a sum, which is stored and loaded, costs as much as copying this many bytes, and so does a byte
-/// of weights that the memory has to read. All are fitted on an H200.
+/// A wait costs as much time as copying this many times the schedule's `split_k` in KiB. In steps
+/// of several blocks of rows there are two, as all of these have to end together. A byte of a sum,
+/// which is stored and loaded, costs as much as copying this many bytes, and so does a byte of
+/// weights that the memory has to read. With several blocks, copying a byte takes as long as this
+/// many products of two elements; with one, weights take longer to read than to multiply. All are
+/// fitted on an H200.
 const WAIT: u64 = 8;
 const SUM: u64 = 4;
 const READ: u64 = 2;
+const PRODUCTS: u64 = 36;
 
 /// How the columns of a projection are shared.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,35 +73,71 @@ pub(super) fn shares(product: &Product, rows: u32, planner: &Planner<'_>) -> u32
     let plan = &planner.plan;
     let (wait, Some(most)) = ((u64::from(plan.schedule.split_k) << 10) * WAIT, plan.rows()) else { return 1 };
     let delivers = !matches!(product.output, Delivered::Gated { .. } | Delivered::Logits { .. });
-    let splits = plan.is_wide() && blocks::blocks(plan.rows()) == 1 && delivers && rows.is_multiple_of(UNIT);
+    let splits = plan.is_wide() && delivers && rows.is_multiple_of(UNIT);
     if wait == 0 || !splits || residual::embedded(plan) == Some(product.input) || is_slow(product.kind, most) {
         return 1;
     }
     let is_deferred = rms_norm::deferred(planner, product.input).is_some();
-    let waits = if product.norm.is_some() && !is_deferred && !phase::is_normed(plan) { 2 } else { 1 };
-    let units = (rows / UNIT).div_ceil(plan.schedule.workers);
-    // Sums of all shares are stored by the workers that multiply and loaded by those that add.
-    let weights = product.kind.bytes(units * UNIT, product.k);
-    let bytes = |shares: u32| {
-        let inputs = u64::from(most) * u64::from(product.k * 2 / shares);
-        let sums = SUM * u64::from(2 * 4 * units * UNIT * shares) * u64::from(most);
-        let more = if shares > 1 { sums + wait * waits } else { 0 };
-        (inputs + weights).max(READ * weights) + more
-    };
+    let norms = product.norm.is_some() && !is_deferred && !phase::is_normed(plan);
+    let all_workers = plan.schedule.workers;
+    let blocks = blocks::blocks(plan.rows());
+    let workers = (all_workers / blocks).max(1);
+    let work = BlockWork { product, units: rows / UNIT, columns: most.min(BLOCK_ROWS), blocks, workers, all_workers };
+    let waits = 1 + u64::from(norms) + u64::from(blocks > 1);
     let (tiles, pack) = (product.k.div_ceil(TILE_K), product.kind.pack);
-    let most_shares = tiles.div_ceil(SHARE_TILES).min(plan.schedule.workers);
+    let most_shares = tiles.div_ceil(SHARE_TILES).min(workers);
     let fits = |&shares: &u32| {
-        let together = |shares| (rows / UNIT).div_ceil(plan.schedule.workers / shares);
         let splits = shares <= most_shares && SHARE_TILES.is_multiple_of(pack);
-        shares == 1 || (splits && together(shares) <= WIDE_UNITS)
+        shares == 1 || (splits && work.units_of(shares) <= WIDE_UNITS)
     };
+    let bytes = |&shares: &u32| work.bytes(shares) + if shares > 1 { wait * waits } else { 0 };
     let all = (0..=MOST_SHARES.ilog2()).map(|log| 1 << log);
-    all.filter(fits).min_by_key(|&shares| bytes(shares)).unwrap_or(1)
+    all.filter(fits).min_by_key(bytes).unwrap_or(1)
 }
 
-/// Whether products take longer than their copies, as each warp decodes for itself.
+/// The work of the workers of one block of rows.
+struct BlockWork<'p> {
+    product: &'p Product,
+    /// Units of the weights.
+    units: u32,
+    /// The rows of the block.
+    columns: u32,
+    blocks: u32,
+    /// Workers of the block, and of all blocks.
+    workers: u32,
+    all_workers: u32,
+}
+
+impl BlockWork<'_> {
+    /// The units of a worker that multiplies one of so many shares.
+    fn units_of(&self, shares: u32) -> u32 {
+        self.units.div_ceil(self.workers / shares)
+    }
+
+    /// The bytes of the units of one of so many workers.
+    fn weights(&self, workers: u32) -> u64 {
+        self.product.kind.bytes(self.units.div_ceil(workers) * UNIT, self.product.k)
+    }
+
+    /// The time of a worker without waits, as the bytes that it could copy meanwhile.
+    fn bytes(&self, shares: u32) -> u64 {
+        let (k, columns) = (self.product.k, u64::from(self.columns));
+        // Each group of units needs the inputs.
+        let groups = u64::from(self.units_of(shares).div_ceil(WIDE_UNITS));
+        let inputs = groups * columns * u64::from(k * 2 / shares);
+        let copies = (inputs + self.weights(self.workers)).max(READ * self.weights(self.all_workers));
+        let elements = u64::from(self.units_of(1) * UNIT);
+        let products = if self.blocks > 1 { elements * u64::from(k) * columns / PRODUCTS } else { 0 };
+        // Sums of all shares are stored by the workers that multiply and loaded by those that add.
+        let sums = if shares > 1 { SUM * 2 * 4 * elements * u64::from(shares) * columns } else { 0 };
+        copies.max(products) + sums
+    }
+}
+
+/// Whether products take longer than their copies: each warp decodes for itself, or codes are
+/// multiplied with several blocks of rows.
 fn is_slow(kind: &TileKind, most: u32) -> bool {
-    most <= CODED_COLUMNS && kind.is_coded() && !kind.teams
+    kind.is_coded() && (most <= CODED_COLUMNS && !kind.teams || most > BLOCK_ROWS)
 }
 
 /// Adds the phases of a projection whose rows are distributed, with its columns in `shares` shares.
@@ -103,11 +145,14 @@ pub(super) fn plan(planner: &mut Planner<'_>, gemv: Gemv, parts: &[Range<u32>], 
     let name = format!("sums.{}", gemv.name(&planner.plan));
     let sums = planner.packets(&name, DType::F32, &[shares * gemv.rows(&planner.plan)]);
     let columns = Columns { shares, sums };
-    let shared = neighbours(shares, parts, UNIT);
-    let works = shared.map(|(elements, share, own)| Work::Share(Share { elements, share, own })).collect();
-    planner.phase(PartialSums { of: gemv.clone(), columns: columns.clone() }, works);
+    let rows = planner.plan.rows();
+    let shared = neighbours(blocks::blocks(rows) * shares, parts, UNIT);
+    let work = |(elements, number, own)| {
+        Work::Share(Share { elements, share: number % shares, rows: block(rows, number / shares), own })
+    };
+    planner.phase(PartialSums { of: gemv.clone(), columns: columns.clone() }, shared.map(work).collect());
     let of = Gemv { columns: Some(columns), ..gemv };
-    planner.phase(Reduce { of }, parts.iter().cloned().map(Work::Rows).collect());
+    planner.phase(Reduce { of }, blocks::works(&planner.plan, parts, UNIT));
 }
 
 impl Columns {
@@ -160,7 +205,7 @@ impl PhaseKind for PartialSums {
     }
 
     fn record(&self, encoder: &mut Encoder<'_>, work: &Work) -> Record {
-        let (Work::Share(Share { elements, share, own }), Input::Packets(x)) = (work, self.of.input) else {
+        let (Work::Share(Share { elements, share, own, .. }), Input::Packets(x)) = (work, self.of.input) else {
             return Record::default();
         };
         let passing = self.of.passing(encoder, own);
@@ -175,7 +220,8 @@ impl PhaseKind for PartialSums {
             units: self.of.units(elements) as u16,
             input: encoder.packet(x),
             output: encoder.element(self.columns.sums, first),
-            layer: tiles.start | tiles.end << 16,
+            row: tiles.start | tiles.end << 16,
+            layer: encoder.block_rows(work),
             aux: pieces,
             partial: pieces_at,
             shape: shape | self.of.cut().0 << GEMV_DEPTH_BIT,
@@ -224,6 +270,7 @@ impl PhaseKind for Reduce {
             input: encoder.element(columns.sums, first),
             aux: columns.shares,
             partial: all,
+            layer: encoder.block_rows(work),
             shape: delivery.shape | of_mean,
             ..delivery
         }

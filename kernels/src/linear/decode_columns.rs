@@ -1,7 +1,7 @@
 //! Decodes the records of projections whose columns are shared: the products of some columns, and
 //! the delivery of their sums.
 
-use super::blocks::blocks;
+use super::blocks::{blocks, is_in_one};
 use super::columns::MOST_SHARES;
 use super::decode::{Gemv, Part, Shape, check_piece, named};
 use super::source::shares_columns;
@@ -9,7 +9,7 @@ use crate::abi::{OUT_STORE, SHARE_TILES, TILE_K};
 use amk_cuda::image::Record;
 use amk_cuda::image::abi::UNIT;
 use amk_cuda::image::decode::{
-    DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, only, read, write,
+    DecodedCall, DecodedOperand, Format, Place, Places, Refusal, WorkerState, early, for_rows, only, read, write,
 };
 use amk_cuda::set::RecordKind;
 use amk_cuda::tape::WeightRows;
@@ -29,9 +29,19 @@ pub(super) struct Sums {
     shares: Vec<(Place, Range<u32>)>,
 }
 
-/// Whether steps are wide and all rows of a step are in one block.
-fn has_shares(places: &Places<'_>) -> bool {
-    places.is_wide && blocks(places.program.rows) == 1
+/// Returns the rows of a record of shares or of their sums: one block's; `None`: all, if there is
+/// only one.
+fn rows_of(record: &Record, places: &Places<'_>) -> Result<Option<Range<u32>>, Refusal> {
+    if !places.is_wide {
+        return Err(Refusal::new("op, shape", "are of shares of columns, which only wide steps have"));
+    }
+    let rows = places.block_rows(record)?;
+    let several = blocks(places.program.rows) > 1;
+    let is_block = match &rows {
+        Some(rows) => several && is_in_one(rows),
+        None => !several,
+    };
+    if is_block { Ok(rows) } else { Err(Refusal::new("layer", "does not name the rows of one block")) }
 }
 
 /// Decodes the products of some columns with rows that are on the tapes of several workers.
@@ -42,12 +52,13 @@ pub(super) fn decode_share<'p>(
     state: &mut WorkerState,
 ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
     let plain = shape.output == OUT_STORE && !shape.norm && !shape.bias && shape.function == 0;
-    if !plain || !has_shares(places) {
-        return Err(Refusal::new("shape", "has some columns of a product that is not stored as it is, by a wide step"));
+    if !plain {
+        return Err(Refusal::new("shape", "has some columns of a product that is not stored as it is"));
     }
-    if (record.row, record.norm, record.bias, record.more) != (0, 0, 0, 0) {
-        return Err(Refusal::new("row, norm, bias, more", "are not 0, and the sums of some columns have none"));
+    if (record.norm, record.bias, record.more) != (0, 0, 0) {
+        return Err(Refusal::new("norm, bias, more", "are not 0, and the sums of some columns have none"));
     }
+    let rows = rows_of(record, places)?;
     let piece = named(record, places, state)?;
     check_piece(record, shape, &piece, places)?;
     if !piece.rows().is_multiple_of(UNIT) {
@@ -57,10 +68,10 @@ pub(super) fn decode_share<'p>(
     if shape.kind.is_none_or(|kind| !SHARE_TILES.is_multiple_of(kind.pack)) {
         return Err(Refusal::new("shape", "has tiles in packs that shares of columns would cut"));
     }
-    let (first, end, all) = (record.layer & 0xffff, record.layer >> 16, shape.k / TILE_K);
+    let (first, end, all) = (record.row & 0xffff, record.row >> 16, shape.k / TILE_K);
     let whole = |tile: u32| tile == all || tile.is_multiple_of(SHARE_TILES);
     if first >= end || end > all || !whole(first) || !whole(end) {
-        return Err(Refusal::new("layer", format!("has the tiles {first}..{end} of {all}")));
+        return Err(Refusal::new("row", format!("names the tiles {first}..{end} of {all}")));
     }
     let (x, _) = places.elements("input", record.input, shape.k, Format::Pairs)?;
     places.begins("input", record.input, Format::Pairs)?;
@@ -80,7 +91,7 @@ pub(super) fn decode_share<'p>(
         ];
         DecodedCall::new("amk_kernels::linear", operands)
     };
-    Ok(piece.parts.iter().map(&mut call).collect())
+    Ok(for_rows(piece.parts.iter().map(&mut call).collect(), rows.as_ref()))
 }
 
 /// Decodes the delivery of rows that are the sums of all shares.
@@ -89,11 +100,8 @@ fn decode_reduce<'p>(
     places: &Places<'p>,
     _state: &mut WorkerState,
 ) -> Result<Vec<DecodedCall<'p>>, Refusal> {
-    only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "aux", "partial", "more"])?;
-    let shape = Shape::of_delivery(record)?;
-    if !has_shares(places) {
-        return Err(Refusal::new("op", "adds up shares of columns, in a step that has none"));
-    }
+    only(record, &["units", "input", "output", "shape", "row", "norm", "bias", "layer", "aux", "partial", "more"])?;
+    let (shape, of_step) = (Shape::of_delivery(record)?, rows_of(record, places)?);
     if !shape.bias && record.bias != 0 {
         return Err(Refusal::new("bias", "is not 0, and there is no bias"));
     }
@@ -107,7 +115,7 @@ fn decode_reduce<'p>(
     gemv.sums = Some(sums);
     gemv.deferred()?;
     gemv.deliver()?;
-    Ok(gemv.calls)
+    Ok(for_rows(gemv.calls, of_step.as_ref()))
 }
 
 /// Cuts the rows of a record by the buffers of its output.

@@ -292,7 +292,8 @@ template <u32 OUTPUT> AMK_DEVICE void reduce_to(Worker& w, const Record& r, cons
     constexpr u32 AT_ONCE = 4; // shares that are loaded together
     constexpr bool SQUARES = HAS_SQUARES<OUTPUT>;
     const u32 quads = r.units * AMK_UNIT / 4, log = min(32u - __clz(quads - 1), 5u),
-              apart = THREADS >> log, own = w.thread() >> log;
+              apart = THREADS >> log, own = w.thread() >> log, of = step_row(r) + own,
+              rows = step_rows(r, w.p.row_count);
     const u64 share = (u64)r.partial * AMK_ROWS; // floats of one
 #if AMK_DEFERRED_NORMS
     const bool scales = any(lacks_scale(r, g));
@@ -304,16 +305,16 @@ template <u32 OUTPUT> AMK_DEVICE void reduce_to(Worker& w, const Record& r, cons
     for (u32 quad = w.lane & ((1 << log) - 1); SQUARES ? any(quad < quads) : quad < quads;
          quad += 1 << log) {
         const u32 row = 4 * (SQUARES ? min(quad, quads - 1) : quad);
-        PairOutput<OUTPUT> one(w, r, g, row, own), two(w, r, g, row + 2, own);
+        PairOutput<OUTPUT> one(w, r, g, row, of), two(w, r, g, row + 2, of);
 #if AMK_DEFERRED_NORMS
         if (SQUARES) one.weight = norm_weights(w, r, row), two.weight = norm_weights(w, r, row + 2);
 #endif
-        u32 *first = pair_at(w, r.output, row / 2, own),
-            *second = pair_at(w, r.output, row / 2 + 1, own);
-        const float* from = sums_at(w, r.input, row, own);
+        u32 *first = pair_at(w, r.output, row / 2, of),
+            *second = pair_at(w, r.output, row / 2 + 1, of);
+        const float* from = sums_at(w, r.input, row, of);
 #pragma unroll 1
-        for (u32 by = 0; (SQUARES ? 0 : own) + by < w.p.row_count; by += apart) {
-            const bool here = !SQUARES || (own + by < w.p.row_count && quad < quads);
+        for (u32 by = 0; (SQUARES ? 0 : own) + by < rows; by += apart) {
+            const bool here = !SQUARES || (own + by < rows && quad < quads);
             float2 y = make_float2(0, 0), z = make_float2(0, 0);
             const float* next = from + by * AMK_UNIT;
 #pragma unroll 1
@@ -345,7 +346,7 @@ template <u32 OUTPUT> AMK_DEVICE void reduce_to(Worker& w, const Record& r, cons
             }
 #if AMK_DEFERRED_NORMS
             if (SQUARES)
-                store_squares(w, r, 1 << log, own + by, own + by < w.p.row_count,
+                store_squares(w, r, 1 << log, of + by, own + by < rows,
                               fmaf(y.x, y.x, y.y * y.y) + fmaf(z.x, z.x, z.y * z.y));
 #endif
         }

@@ -57,7 +57,7 @@ struct TileRange {
     u32 first, count;
 
     AMK_DEVICE TileRange(const Record& r, const GemvShape& g) : first(0), count(g.tiles()) {
-        if (is_share(g)) first = r.layer & 0xffff, count = (r.layer >> 16) - first;
+        if (is_share(g)) first = r.row & 0xffff, count = (r.row >> 16) - first;
     }
     AMK_DEVICE static bool is_share(const GemvShape& g) {
         return AMK_SHARED_COLUMNS && g.input == IN_SHARE;

@@ -116,6 +116,8 @@ pub struct Share {
     pub elements: Range<u32>,
     /// The number of the share.
     pub share: u32,
+    /// The rows of the step; `None`: all.
+    pub rows: Option<Range<u32>>,
     /// The elements whose weights are on the worker's own tape.
     pub own: Range<u32>,
 }
@@ -146,7 +148,11 @@ impl Work {
 
     /// The rows of the step; `None`: all.
     pub fn rows(&self) -> Option<&Range<u32>> {
-        if let Self::Block(block) = self { Some(&block.rows) } else { None }
+        match self {
+            Self::Block(Block { rows, .. }) => Some(rows),
+            Self::Share(Share { rows, .. }) => rows.as_ref(),
+            _ => None,
+        }
     }
 }
 
