@@ -134,10 +134,11 @@ template <int DEPTH, bool EVEN, class T> struct Pass {
 
 // The blocks of a pass one by one. The next one is in registers: a slot is released when its last
 // block has been loaded, so that copies into it are on their way during products, and while inputs
-// are awaited. Of small blocks so many are in the other slots that a later release costs less than
-// the condition for an earlier one.
+// are awaited. With one row so many small blocks are in the other slots that a later release costs
+// less than the condition for an earlier one.
 template <int DEPTH, bool EVEN, class T> struct Blocks : Pass<DEPTH, EVEN, T> {
-    static constexpr bool EARLY = T::DECODES || 2 * DEPTH * AMK_WARPS * T::BYTES > AMK_SLOT_BYTES;
+    static constexpr bool EARLY =
+        AMK_ROWS || T::DECODES || 2 * DEPTH * AMK_WARPS * T::BYTES > AMK_SLOT_BYTES;
     T a[DEPTH];      // this warp's tiles of a block, zeros past its end
     u32 left, units; // blocks of the slot and of the pass from this one on
 

@@ -237,6 +237,7 @@ AMK_DEVICE u32 sums_address(const Worker& w) {
 // The products of the units of a pass, one after the other.
 template <int DEPTH, bool EVEN, class T, bool PAIRS = T::DECODES>
 struct RowProducts : Blocks<DEPTH, EVEN, T> {
+    static_assert(Blocks<DEPTH, EVEN, T>::EARLY, "slots are released by `fetch` alone");
     Fragment x[DEPTH][SETS];
     float sums[DEPTH][SETS];
 
