@@ -333,24 +333,46 @@ fn products() -> String {
     format!("{abi}struct Kept {{\n{kept}}};\n#include \"streamed.h\"\n{tile}{of_kind}{fused}")
 }
 
+/// The same, and in steps of rows the products of one unit after the other.
+fn products_of_rows() -> String {
+    let rows = linear("rows");
+    let of_rows =
+        between(&rows, "// The products of the units of a pass, one after the other.", "// The same, two units");
+    format!("{}#if AMK_ROWS\n#include \"row_pass.h\"\n{of_rows}#endif\n", products())
+}
+
+/// Products that read no sums, are split into no addends, and are stored as they are.
+const STORED: [(&str, &str); 9] = [
+    ("AMK_MOST", "4"),
+    ("AMK_SHARED", "0"),
+    ("AMK_EVEN", "0"),
+    ("AMK_SUMS", "0"),
+    ("AMK_SPLIT_K", "0"),
+    ("AMK_EMBEDDING_SCALE", "1.0f"),
+    ("AMK_SUMMANDS", "0"),
+    ("AMK_BIASES", "0"),
+    ("AMK_MAPS", "0"),
+];
+
+#[test]
+fn warps_take_every_block_and_release_every_slot_once() {
+    let slot = CHUNK.to_string();
+    for rows in ["0", "8", "16"] {
+        let of_bf16 = [("AMK_CODED", "0"), ("AMK_ACROSS", "1"), ("AMK_NORMED_PASSES", "1")];
+        let defines = [&[("AMK_ROWS", rows), ("AMK_SLOT_BYTES", &slot[..])][..], &of_bf16, &STORED].concat();
+        if run_with("blocks", &products_of_rows(), &defines).is_none() {
+            return;
+        }
+    }
+}
+
 #[test]
 fn products_of_coded_weights_are_those_of_their_elements_whatever_slots_hold() {
     for (across, slot) in [("1", CHUNK), ("4", CHUNK), ("4", CHUNK / 8 * 9)] {
-        let defines = [
-            ("AMK_SLOT_BYTES", &slot.to_string()[..]),
-            ("AMK_ACROSS", across),
-            ("AMK_NORMED_PASSES", if across == "1" { "1" } else { "4" }),
-            ("AMK_MOST", "4"),
-            ("AMK_SHARED", "0"),
-            ("AMK_EVEN", "0"),
-            ("AMK_SUMS", "0"),
-            ("AMK_SPLIT_K", "0"),
-            ("AMK_EMBEDDING_SCALE", "1.0f"),
-            ("AMK_SUMMANDS", "0"),
-            ("AMK_BIASES", "0"),
-            ("AMK_CODED", "1"),
-            ("AMK_MAPS", "0"),
-        ];
+        let slot = slot.to_string();
+        let passes = if across == "1" { "1" } else { "4" };
+        let of_codes = [("AMK_CODED", "1"), ("AMK_ACROSS", across), ("AMK_NORMED_PASSES", passes)];
+        let defines = [&[("AMK_SLOT_BYTES", &slot[..])][..], &of_codes, &STORED].concat();
         if run_with("products", &products(), &defines).is_none() {
             return;
         }
