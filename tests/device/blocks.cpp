@@ -1,4 +1,5 @@
-// Blocks of bf16 from the slots of a ring, without a GPU: a warp takes each once and releases each slot once, whatever the rows.
+// Blocks of bf16 from the slots of a ring, without a GPU: a warp takes each block and releases each
+// slot once, whatever the rows.
 #define AMK_WARPS 16
 #define AMK_TILE 512
 #define AMK_PASSES 16 // of wide steps
@@ -44,19 +45,19 @@ struct Numbered {
 };
 
 static u32 tiles, units, passes;
+static u32 slot_blocks() { return units > 1 ? GemvCut::blocks(tiles, AMK_TILE) : 1; }
 static float number_of(u32 pass, u32 unit, u32 tile) { return 1 + 64 * (unit + 16 * pass) + tile; }
 
 template <int DEPTH, bool EVEN> static void take(Worker& w) {
-    const u32 slot = units > 1 ? GemvCut::blocks(tiles, AMK_TILE) : 1;
     for (u32 pass = 0; pass < passes; pass++) {
 #if AMK_ROWS
-        const RowPass of = {pass, units, tiles, slot};
+        const RowPass of = {pass, units, tiles, slot_blocks()};
         RowProducts<DEPTH, EVEN, Numbered> products;
         products.begin(w, of);
         products.multiply(w, of);
 #else
         Blocks<DEPTH, EVEN, Numbered> blocks;
-        blocks.begin_with(w, tiles, slot, 0, units);
+        blocks.begin_with(w, tiles, slot_blocks(), 0, units);
         const Inputs<DEPTH, Numbered> inputs = {};
         if (pass)
             blocks.template times<false>(w, inputs);
@@ -76,7 +77,7 @@ static float found(u32 warp, u32 unit) {
 
 template <int DEPTH, bool EVEN> static void check() {
     static const Params params = {};
-    const u32 slot = units > 1 ? GemvCut::blocks(tiles, AMK_TILE) : 1, bytes = tiles * AMK_TILE;
+    const u32 slot = slot_blocks(), bytes = tiles * AMK_TILE;
     std::vector<u8> tape(passes * units * bytes);
     std::vector<Ring::Piece> pieces;
     for (u32 pass = 0; pass < passes; pass++)
@@ -95,15 +96,19 @@ template <int DEPTH, bool EVEN> static void check() {
     run([](u32 thread) {
         Worker w = {params, shared, thread / 32, thread % 32, 0, 0, 0, 0, 0, 0};
         take<DEPTH, EVEN>(w);
-        if (w.piece != ring.pieces.size()) exit(printf("%u tiles, %u units: %u of %zu slots are released\n", tiles, units, w.piece, ring.pieces.size()));
+        const size_t slots = ring.pieces.size();
+        if (w.piece != slots)
+            exit(printf("%u tiles, %u units: %u of %zu slots are released\n", tiles, units, w.piece, slots));
     });
     for (u32 warp = 0; warp < AMK_WARPS; warp++)
         for (u32 unit = 0; unit < units; unit++) {
             float expected = 0;
             for (u32 pass = 0; pass < passes; pass++)
-                for (u32 tile = warp * DEPTH; tile < min((warp + 1) * DEPTH, tiles); tile++) expected += number_of(pass, unit, tile);
-            if (found(warp, unit) != expected)
-                exit(printf("%u tiles, unit %u of %u, warp %u: %g, not %g\n", tiles, unit, units, warp, found(warp, unit), expected));
+                for (u32 tile = warp * DEPTH; tile < min((warp + 1) * DEPTH, tiles); tile++)
+                    expected += number_of(pass, unit, tile);
+            const float sum = found(warp, unit);
+            if (sum != expected)
+                exit(printf("%u tiles, unit %u of %u, warp %u: %g, not %g\n", tiles, unit, units, warp, sum, expected));
         }
 }
 

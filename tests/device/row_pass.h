@@ -1,4 +1,5 @@
-// What the products of several rows need of a pass, without a GPU. Tiles that are numbers take no inputs.
+// A pass as the products of several rows name it, without a GPU. Tiles that are numbers take no
+// inputs.
 #pragma once
 
 constexpr u32 SETS = (AMK_ROWS + 7) / 8 * 2, UNIT_SUMS = SETS * 128;
